@@ -1,1 +1,1 @@
-"""engine."""
+"""The only owner of weights."""

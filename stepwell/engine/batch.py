@@ -1,0 +1,199 @@
+"""Episodes -> rows -> padded tensors: the one bridge from numpy to torch.
+
+Legend: B row, L row length, N target, T sampled token of an episode, S step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from stepwell.types import Batch, Credited, Episode, Floats, Group, Ids, Row, Scored, Steps
+
+__all__ = ["Part", "episode_rows", "join", "micro_batches", "pad", "parts_of", "policy_rows"]
+
+
+class Part(NamedTuple):
+    """A stretch of an episode that is one row: turns that extend each other.
+
+    `first` and `last` delimit the row's sampled tokens among the episode's T (half-open).
+    """
+
+    ids: Ids
+    targets: Ids
+    first: int
+    last: int
+
+
+def parts_of(episode: Episode) -> list[Part]:
+    """Cuts an episode into rows: a turn joins the row before it if its context begins with all that this row holds.
+
+    Training sees exactly the contexts that sampling saw; where a template rewrites the past, every turn becomes its own row.
+    Turns without sampled tokens leave no row of their own.
+    """
+    parts: list[Part] = []
+    ids: Ids = np.zeros(0, np.int64)
+    targets: list[Ids] = []
+    first = done = 0
+
+    def close() -> None:
+        if targets and done > first:
+            parts.append(Part(ids, np.concatenate(targets), first, done))
+
+    for turn in episode.turns:
+        context = np.asarray(turn.context_ids, np.int64)
+        if not (len(ids) and len(context) >= len(ids) and np.array_equal(context[: len(ids)], ids)):
+            close()
+            targets, first = [], done
+        ids = np.concatenate([context, np.asarray(turn.token_ids, np.int64)])
+        targets.append(np.arange(len(context), len(ids)))
+        done += len(turn.token_ids)
+    close()
+    return parts
+
+
+def spread(values_S: Floats, steps: Steps) -> Floats:
+    """Gives each token the value of its step. [S] -> [T]"""
+    return np.repeat(values_S, steps.lengths_S)
+
+
+def episode_rows(
+    episode: Episode,
+    *,
+    step_T: Ids | None = None,
+    index: int = 0,
+    group: int = 0,
+    label: float = 0.0,
+    **columns: Floats,
+) -> list[Row]:
+    """The rows of one episode; `columns` are [T] arrays named like the fields of `Row` (weight, advantage, old_logprobs, ...)."""
+    rows = []
+    for part in parts_of(episode):
+        cut = slice(part.first, part.last)
+        n = part.last - part.first
+        zero = np.zeros(n)
+        column = {name: values[cut] for name, values in columns.items()}
+        rows.append(
+            Row(
+                ids=part.ids,
+                targets=part.targets,
+                weight=column.pop("weight", np.ones(n)),
+                advantage=column.pop("advantage", zero),
+                old_logprobs=column.pop("old_logprobs", zero),
+                ref_logprobs=column.pop("ref_logprobs", zero),
+                returns=column.pop("returns", zero),
+                old_values=column.pop("old_values", zero),
+                step=np.zeros(n, np.int64) if step_T is None else step_T[cut],
+                episode=index,
+                group=group,
+                label=label,
+            )
+        )
+        if column:
+            raise TypeError(f"Row has no column named {sorted(column)}.")
+    return rows
+
+
+def join(values: Sequence[Floats], counts: Sequence[int]) -> list[Floats]:
+    """Joins per-row arrays back to per-episode arrays; `counts[e]` is the number of rows of episode e."""
+    joined, at = [], 0
+    for count in counts:
+        joined.append(np.concatenate([np.zeros(0), *values[at : at + count]]))
+        at += count
+    return joined
+
+
+def policy_rows(
+    groups: Sequence[Group[Credited]],
+    weigh: Callable[[Sequence[int]], list[Floats]],
+    old_logprobs: Callable[[Scored], Floats],
+) -> list[Row]:
+    """Rows for the policy's update.
+
+    Args:
+        groups: Credited episodes; failed ones are left out and count nowhere.
+        weigh: From the number of sampled tokens of each episode to token weights, one [T] array each: the averaging rule.
+        old_logprobs: [T] of an episode.
+    """
+    kept = [(g, member) for g, group in enumerate(groups) for member in group.members if not member.scored.episode.failed]
+    weights = weigh([member.scored.episode.num_tokens for _, member in kept])
+    rows: list[Row] = []
+    first_step = 0
+    for e, ((g, member), weight) in enumerate(zip(kept, weights, strict=True)):
+        scored = member.scored
+        zero = np.zeros(scored.episode.num_tokens)
+        rows += episode_rows(
+            scored.episode,
+            step_T=np.repeat(np.arange(first_step, first_step + len(scored.steps)), scored.steps.lengths_S),
+            index=e,
+            group=g,
+            weight=weight,
+            advantage=spread(member.advantages_S, scored.steps),
+            old_logprobs=old_logprobs(scored),
+            ref_logprobs=zero if scored.ref_logprobs_T is None else scored.ref_logprobs_T,
+        )
+        first_step += len(scored.steps)
+    return rows
+
+
+def micro_batches(rows: Sequence[Row], max_tokens: int, max_rows: int) -> list[list[int]]:
+    """Indices of rows, length-sorted and cut so that a padded micro-batch holds at most `max_tokens` positions and `max_rows` rows."""
+    order = sorted(range(len(rows)), key=lambda i: (len(rows[i].ids), i))
+    batches: list[list[int]] = []
+    for i in order:
+        longest = len(rows[i].ids)
+        if not batches or len(batches[-1]) >= max_rows or (len(batches[-1]) + 1) * longest > max_tokens:
+            batches.append([])
+        batches[-1].append(i)
+    return batches
+
+
+def pad(rows: Sequence[Row], device: torch.device) -> tuple[Tensor, Tensor, Batch]:
+    """Pads rows on the right.
+
+    Returns:
+        ids [B, L] (padded with 0: causal models never see it at a target), targets [B, N] (padded with 1), and the batch.
+    """
+    num_rows = len(rows)
+    length = max(len(row.ids) for row in rows)
+    width = max(max(len(row.targets) for row in rows), 1)
+    ids = np.zeros((num_rows, length), np.int64)
+    targets = np.ones((num_rows, width), np.int64)
+    mask = np.zeros((num_rows, width), np.bool_)
+    for b, row in enumerate(rows):
+        ids[b, : len(row.ids)] = row.ids
+        targets[b, : len(row.targets)] = row.targets
+        mask[b, : len(row.targets)] = True
+
+    def floats(pick: Callable[[Row], Floats]) -> Tensor:
+        padded = np.zeros((num_rows, width), np.float32)
+        for b, row in enumerate(rows):
+            padded[b, : len(row.targets)] = pick(row)
+        return torch.from_numpy(padded).to(device)
+
+    step = np.full((num_rows, width), -1, np.int64)
+    for b, row in enumerate(rows):
+        step[b, : len(row.targets)] = row.step
+
+    def tensor(values: NDArray[np.int64] | NDArray[np.bool_]) -> Tensor:
+        return torch.from_numpy(values).to(device)
+
+    batch = Batch(
+        mask=tensor(mask),
+        weight=floats(lambda row: row.weight),
+        advantage=floats(lambda row: row.advantage),
+        old_logprobs=floats(lambda row: row.old_logprobs),
+        ref_logprobs=floats(lambda row: row.ref_logprobs),
+        returns=floats(lambda row: row.returns),
+        old_values=floats(lambda row: row.old_values),
+        step=tensor(step),
+        episode=torch.tensor([row.episode for row in rows], device=device),
+        group=torch.tensor([row.group for row in rows], device=device),
+        label=torch.tensor([row.label for row in rows], dtype=torch.float32, device=device),
+    )
+    return tensor(ids), tensor(targets), batch
