@@ -397,10 +397,16 @@ class Scored:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Credited:
-    """A scored episode with an advantage for every step."""
+    """A scored episode with an advantage for every step.
+
+    Attributes:
+        advantages_S: What the policy learns from. [S]
+        parts: What the advantages are the sum of, where the rule tells: `outcome` and `process` -> [S].
+    """
 
     scored: Scored
     advantages_S: Floats
+    parts: Mapping[str, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.advantages_S) != len(self.scored.steps):
