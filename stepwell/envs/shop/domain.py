@@ -1,0 +1,115 @@
+"""The generated shop as a domain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from stepwell.envs.shop.catalogue import Catalogue
+from stepwell.envs.shop.expert import plan
+from stepwell.envs.shop.goal import Goal
+from stepwell.envs.shop.shop import Shop
+from stepwell.envs.shop.store import Store
+from stepwell.envs.shop.tasks import SPLITS, Maker
+from stepwell.errors import ConfigError, nearest
+from stepwell.seeding import generator
+from stepwell.types import Action, Episode, Invalid, Task, Verdict
+
+__all__ = ["ShopDomain"]
+
+
+class ShopDomain:
+    """A generated shop: tasks without end to train on, and a finite list of others to test on.
+
+    Args:
+        products: Size of the catalogue, 50 to five million.
+        seed: Of catalogue and tasks.
+        difficulty: Range from which `draw` and the finite splits take difficulties, within [0, 1].
+        num_test_tasks: Length of `tasks("test")` and of `tasks("validation")`.
+
+    Splits are `train`, `validation` and `test`. No two of them ask for the same product, nor for the same type with the same attributes.
+
+    >>> domain = ShopDomain(products=200)
+    >>> task = domain.task(0.0, seed=3, split="train")
+    >>> [action.name for action in domain.expert(task)][-1]
+    'buy'
+    """
+
+    def __init__(
+        self,
+        *,
+        products: int = 1_000,
+        seed: int = 0,
+        difficulty: tuple[float, float] = (0.0, 0.5),
+        num_test_tasks: int = 200,
+    ) -> None:
+        low, high = difficulty
+        if not 0.0 <= low <= high <= 1.0:
+            raise ConfigError(f"The shop's difficulty is {difficulty}; allowed is a range (low, high) with 0 <= low <= high <= 1.")
+        if num_test_tasks < 1:
+            raise ConfigError(f"num_test_tasks is {num_test_tasks}; a shop needs at least 1 task to test on.")
+        self.difficulty = (float(low), float(high))
+        self.store = Store(Catalogue.generate(products, seed))
+        self._maker = Maker(self.store)
+        self._num_test_tasks = num_test_tasks
+        self._finite: dict[str, tuple[Task, ...]] = {}
+
+    def task(self, difficulty: float, seed: int, split: str) -> Task:
+        """The task of this difficulty (in [0, 1], whatever the domain's range), seed and split."""
+        return self._maker.task(difficulty, seed, split)
+
+    def draw(self, seed: int, split: str = "train") -> Task:
+        """The task of this seed, its difficulty drawn from the domain's range."""
+        low, high = self.difficulty
+        return self._maker.task(round(float(generator("shop difficulty", split, seed).uniform(low, high)), 4), seed, split)
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """The tasks of `test` or `validation`, no two alike; none of `train`, whose tasks are generated without end."""
+        if split not in SPLITS:
+            raise ConfigError(f"The shop has no split {split!r}; {nearest(split, SPLITS)}.")
+        if split == "train":
+            return ()
+        if split not in self._finite:
+            self._finite[split] = tuple(self._distinct(split))
+        return self._finite[split]
+
+    def _distinct(self, split: str) -> Iterator[Task]:
+        seen: set[str] = set()
+        seed = 0
+        while len(seen) < self._num_test_tasks:
+            task = self.draw(seed, split)
+            if task.prompt not in seen:
+                seen.add(task.prompt)
+                yield task
+            seed += 1
+            if seed > 50 * self._num_test_tasks:
+                raise ConfigError(
+                    f"The shop of {len(self.store.catalogue)} products has only {len(seen)} different tasks to test on; "
+                    f"num_test_tasks is {self._num_test_tasks}: ask for fewer, or for more products."
+                )
+
+    def environment(self, task: Task, member: int = 0) -> Shop:
+        """A visit to the shop; all members of a group see the same shop."""
+        return Shop(task, self.store)
+
+    def grade(self, episode: Episode) -> Verdict:
+        """The purchase's reward; 0 where nothing was bought."""
+        if episode.failed:
+            return Verdict.unscored(episode.ending.reason or "the episode failed")
+        return Verdict.of(sum(turn.reply.reward for turn in episode.turns))
+
+    def expert(self, task: Task) -> Sequence[Action]:
+        """Actions that earn 1.0; see `stepwell.envs.shop.expert.plan`."""
+        done = plan(Goal.of(task), self.store)
+        if done is None:
+            raise ConfigError(f"Task {task.key!r} cannot be solved in this shop; was it made for another catalogue?")
+        return done.actions
+
+    def progress(self, task: Task, actions: Sequence[Action | Invalid]) -> list[float]:
+        """`Shop.potential` at the start and after each action: what a judge that knows everything would say."""
+        shop = self.environment(task)
+        shop.start()
+        potentials = [shop.potential()]
+        for action in actions:
+            shop.step(action)
+            potentials.append(shop.potential())
+        return potentials
