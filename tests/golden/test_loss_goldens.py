@@ -1,0 +1,213 @@
+"""Losses against values and gradients recorded from verl, TRL and OpenRLHF."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from builders import make_batch
+from torch import Tensor
+
+from stepwell.losses import PolicyLoss, PreferenceLoss, kl, token_weights
+from stepwell.types import Batch, Outputs, Tallies
+
+Case = dict[str, Any]
+Load = Callable[[str], list[Case]]
+
+
+@pytest.fixture(scope="module")
+def load(shared_data: Path) -> Load:
+    def read(family: str) -> list[Case]:
+        with gzip.open(shared_data / "golden" / "algorithms" / f"{family}.json.gz", "rt") as file:
+            cases: list[Case] = json.load(file)
+        return [case for case in cases if case["trusted"]]
+
+    return read
+
+
+def weights(mask: list[list[int]], averaging: str, constant: float | None = None) -> np.ndarray[Any, Any]:
+    """The weight of each place for a peer's name of an averaging rule. [rows, columns]"""
+    lengths, width = [sum(row) for row in mask], len(mask[0])
+    num_rows = sum(length > 0 for length in lengths)
+    per_row = {
+        "token-mean": lambda: token_weights(lengths, "token"),
+        "seq-mean-token-mean": lambda: token_weights(lengths, "episode"),
+        "seq-mean-token-sum": lambda: token_weights(lengths, "constant", constant=1.0),
+        "seq-mean-token-sum-norm": lambda: token_weights(lengths, "constant", constant=constant or width),
+        "token-sum": lambda: token_weights(lengths, "constant", constant=1.0 / max(num_rows, 1)),
+        "sum-over": lambda: token_weights(lengths, "constant", constant=(constant or 1.0) / num_rows),
+    }[averaging]()
+    return per_row[:, None] * np.array(mask)
+
+
+def batch_of(case: Case, weight: np.ndarray[Any, Any]) -> Batch:
+    inputs = case["inputs"]
+    mask = inputs["mask"]
+    advantages = [row if isinstance(row, list) else [row] * len(mask[0]) for row in inputs["advantages"]]
+    return make_batch(mask, weight=weight.tolist(), advantage=advantages, old=inputs["old_log_probs"], ref=inputs.get("ref_log_probs"))
+
+
+def differentiate(loss: PolicyLoss, case: Case, batch: Batch) -> tuple[float, Tensor, Tallies]:
+    logprobs = torch.tensor(case["inputs"]["log_probs"], dtype=torch.float64, requires_grad=True)
+    value, tallies = loss(Outputs(logprobs), batch)
+    (grad,) = torch.autograd.grad(value, logprobs)
+    return value.item(), grad, tallies
+
+
+def check(case: Case, loss: PolicyLoss, weight: np.ndarray[Any, Any], tolerance: float) -> Tallies:
+    value, grad, tallies = differentiate(loss, case, batch_of(case, weight))
+    assert value == pytest.approx(case["outputs"]["loss"], rel=tolerance, abs=tolerance), case["name"]
+    expected = torch.tensor(case["outputs"]["grad_log_probs"], dtype=torch.float64)
+    assert torch.allclose(grad, expected, rtol=tolerance, atol=tolerance), case["name"]
+    return tallies
+
+
+def tolerance_of(case: Case) -> float:
+    return 1e-5 if "float32" in case["dtype"] else 1e-7
+
+
+def test_clipped_surrogate_of_verl(load: Load) -> None:
+    seen = 0
+    for case in load("policy_loss_verl"):
+        params = case["params"]
+        if case["fn"] not in ("ppo", "gspo"):
+            continue
+        weight = weights(case["inputs"]["mask"], params["agg"], params.get("loss_scale_factor"))
+        if "is_weights" in case["inputs"]:
+            weight = weight * np.array(case["inputs"]["is_weights"])
+        loss = PolicyLoss(
+            clip_low=params["eps_low"],
+            clip_high=params["eps_high"],
+            dual_clip=params.get("dual_clip_c"),
+            level="episode" if case["fn"] == "gspo" else "token",
+            old="given",
+        )
+        tallies = check(case, loss, weight, tolerance_of(case))
+        shares = case["outputs"]["metric_pg_clipfrac"] + case["outputs"]["metric_pg_clipfrac_lower"]
+        assert tallies["policy/clip_share"].value == pytest.approx(shares, abs=1e-6), case["name"]
+        seen += 1
+    assert seen == 16
+
+
+def test_clipped_surrogate_of_trl(load: Load) -> None:
+    seen = 0
+    for case in load("policy_loss_trl"):
+        params = case["params"]
+        rows = len(case["inputs"]["mask"])
+        averaging: tuple[str, float | None]
+        match params["loss_type"]:
+            case "grpo":
+                averaging = "seq-mean-token-mean", None
+            case "bnpo":
+                averaging = "token-mean", None
+            case "dr_grpo":
+                averaging = "sum-over", float(rows * params["max_completion_length"])
+            case "dapo":
+                averaging = "sum-over", params["num_items_in_batch"] * params["grad_accum"] / params["steps_per_generation"]
+            case _:
+                continue
+        weight = weights(case["inputs"]["mask"], *averaging)
+        if "sampler_is_ratio" in case["inputs"]:
+            weight = weight * np.array(case["inputs"]["sampler_is_ratio"])
+        loss = PolicyLoss(
+            clip_low=params["eps_low"],
+            clip_high=params["eps_high"],
+            dual_clip=params.get("delta"),
+            level="episode" if params["level"] == "sequence" else "token",
+            old="given",
+            kl_coef=params["beta"] or None,
+            kl_kind="k3",
+        )
+        tallies = check(case, loss, weight, tolerance_of(case))
+        if "metric_kl" in case["outputs"]:
+            assert tallies["policy/kl_ref"].value == pytest.approx(case["outputs"]["metric_kl"], rel=1e-6), case["name"]
+        seen += 1
+    assert seen == 18
+
+
+def test_clipped_surrogate_of_openrlhf(load: Load) -> None:
+    seen = 0
+    for case in load("policy_loss_openrlhf"):
+        params = case["params"]
+        if case["fn"] not in ("openrlhf_ppo", "openrlhf_gspo") or "correction" in params:
+            continue  # a correction for the sampler's log-probs is not part of this loss
+        loss = PolicyLoss(
+            clip_low=params["eps_low"],
+            clip_high=params["eps_high"],
+            dual_clip=params["dual_clip_c"],
+            level="episode" if case["fn"] == "openrlhf_gspo" else "token",
+            old="given",
+        )
+        weight = weights(case["inputs"]["mask"], params["agg"])
+        check(case, loss, weight, tolerance_of(case))
+        seen += 1
+    assert seen == 9
+
+
+def test_kl_estimators(load: Load) -> None:
+    seen = set()
+    for case in load("kl"):
+        params, inputs = case["params"], case["inputs"]
+        estimator = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}.get(params["estimator"], params["estimator"])
+        if estimator not in ("k1", "k2", "k3", "k1+", "k3+") or params.get("ratio_weighted"):
+            continue
+        clamps = {"log_limit": 20.0, "value_limit": 10.0} if estimator.startswith("k3") and not case["fn"].startswith("trl") else {}
+        logprobs = torch.tensor(inputs["log_probs"], dtype=torch.float64, requires_grad=True)
+        value = kl(logprobs, torch.tensor(inputs["ref_log_probs"], dtype=torch.float64), estimator, **clamps)  # type: ignore[arg-type]
+        (grad,) = torch.autograd.grad(value.sum(), logprobs)
+        tolerance = tolerance_of(case)
+        outputs = {name: torch.tensor(numbers, dtype=torch.float64) for name, numbers in case["outputs"].items()}
+        ours = {"value": value, "sum": value.sum(), "mean": value.mean(), "grad_log_probs": grad}
+        for name, expected in outputs.items():
+            assert torch.allclose(ours[name], expected, rtol=tolerance, atol=tolerance), (case["name"], name)
+        seen.add((case["fn"], case["name"]))
+    assert len(seen) == 17
+
+
+def test_averaging_of_verl(load: Load) -> None:
+    seen = 0
+    for case in load("loss_aggregation_verl"):
+        if case["fn"] != "agg":
+            continue
+        params, mask, losses = case["params"], case["inputs"]["mask"], np.array(case["inputs"]["loss"])
+        weight = weights(mask, params["agg"], params.get("loss_scale_factor") if params["agg"].endswith("norm") else None)
+        if "dp_size" in params:
+            """One worker's part of a global batch: its loss is divided by the global count and multiplied by the number of workers."""
+            count = params["batch_num_tokens"] if params["agg"] == "token-mean" else params["global_batch_size"]
+            local = np.sum(mask) if params["agg"] == "token-mean" else sum(any(row) for row in mask)
+            weight = weight * local / count * params["dp_size"]
+        assert (weight * np.where(mask, losses, 0.0)).sum() == pytest.approx(case["outputs"]["value"], rel=1e-7, abs=1e-12), case["name"]
+        seen += 1
+    assert seen == 13
+
+
+def test_preference_is_dpo_for_one_pair_a_group(load: Load) -> None:
+    seen = 0
+    for case in load("dpo_trl"):
+        if case["fn"] != "dpo_sigmoid":
+            continue
+        inputs, n = case["inputs"], len(case["inputs"]["chosen"])
+        batch = make_batch(
+            [[1]] * (2 * n),
+            ref=[[value] for value in inputs["ref_chosen"] + inputs["ref_rejected"]],
+            group=[*range(n), *range(n)],
+            label=[1.0] * n + [0.0] * n,
+        )
+        logprobs = torch.tensor(inputs["chosen"] + inputs["rejected"], dtype=torch.float64)[:, None].requires_grad_()
+        value, tallies = PreferenceLoss(beta=case["params"]["beta"])(Outputs(logprobs), batch)
+        (grad,) = torch.autograd.grad(value, logprobs)
+        assert value.item() == pytest.approx(case["outputs"]["loss"], rel=1e-9), case["name"]
+        expected = case["outputs"]["grad_chosen"] + case["outputs"]["grad_rejected"]
+        assert grad[:, 0].tolist() == pytest.approx(expected, rel=1e-7, abs=1e-40), case["name"]
+        assert tallies["judge/margin"].value == pytest.approx(case["outputs"]["reward_margin_mean"], abs=1e-9)
+        if not case["name"].endswith("equal"):
+            """TRL counts a tie as wrong; here it is half right."""
+            assert tallies["judge/pair_accuracy"].value == pytest.approx(case["outputs"]["reward_accuracy"], rel=1e-6)
+        seen += 1
+    assert seen == 2

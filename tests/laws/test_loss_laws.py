@@ -1,0 +1,216 @@
+"""Properties of losses that hold for every input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from stepwell.losses import CloningLoss, PolicyLoss, PreferenceLoss, kl, token_weights
+from stepwell.protocols import Loss
+from stepwell.types import Batch, Outputs, Tallies
+
+LOSSES: dict[str, Loss] = {
+    "detached": PolicyLoss(kl_coef=0.2, entropy_coef=0.1),
+    "given": PolicyLoss(old="given", dual_clip=3.0, kl_coef=0.2, kl_kind="k3"),
+    "step": PolicyLoss(old="given", level="step", pooling="sum"),
+    "episode": PolicyLoss(old="given", level="episode"),
+    "cloning": CloningLoss(),
+    "preference": PreferenceLoss(beta=0.5),
+}
+every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
+seeds = st.integers(0, 10_000)
+few = settings(max_examples=12)
+"""One example is a whole random batch."""
+PER_ROW = ("episode", "group", "label")
+
+
+def draw(seed: int, rows: int = 6, width: int = 5) -> tuple[Outputs, Batch]:
+    """A random batch: holes, steps of two tokens, the last two rows are one episode, three groups."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal() -> Tensor:
+        return torch.randn(rows, width, generator=generator, dtype=torch.float64)
+
+    ids = torch.arange(rows)
+    episode = torch.where(ids == rows - 1, ids - 1, ids)
+    mask = torch.rand(rows, width, generator=generator) < 0.7
+    label = torch.randint(0, 2, (rows,), generator=generator)[episode].double()
+    step = ids[:, None] * width + torch.arange(width) // 2
+    weight = torch.rand(rows, width, generator=generator, dtype=torch.float64)
+    batch = Batch(mask, weight, normal(), normal(), normal(), normal(), normal(), step, episode, episode // 2, label)
+    return Outputs(normal() - 1.0, normal().abs()), batch
+
+
+def differentiate(loss: Loss, outputs: Outputs, batch: Batch) -> tuple[float, Tensor, Tallies]:
+    logprobs = outputs.logprobs.detach().requires_grad_()
+    value, tallies = loss(replace(outputs, logprobs=logprobs), batch)
+    (grad,) = torch.autograd.grad(value, logprobs, allow_unused=False)
+    return value.item(), grad, tallies
+
+
+def each(batch: Batch, change: Callable[[str, Tensor], Tensor]) -> Batch:
+    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    return Batch(**{name: None if value is None else change(name, value) for name, value in values.items()})
+
+
+def close(first: Tallies, second: Tallies) -> bool:
+    return first.keys() == second.keys() and all(
+        math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for name in first for a, b in zip(first[name], second[name], strict=True)
+    )
+
+
+@every_loss
+@few
+@given(seed=seeds)
+def test_what_is_masked_does_not_matter(loss: Loss, seed: int) -> None:
+    outputs, batch = draw(seed)
+    value, grad, tallies = differentiate(loss, outputs, batch)
+
+    def spoil(name: str, values: Tensor) -> Tensor:
+        return values if name in ("mask", "step", *PER_ROW) else torch.where(batch.mask, values, math.nan)
+
+    assert outputs.entropy is not None
+    spoilt = Outputs(torch.where(batch.mask, outputs.logprobs, math.nan), torch.where(batch.mask, outputs.entropy, math.inf))
+    spoilt_value, spoilt_grad, spoilt_tallies = differentiate(loss, spoilt, each(batch, spoil))
+    assert spoilt_value == value
+    assert torch.equal(spoilt_grad, grad)
+    assert not grad[~batch.mask].any()
+    assert close(spoilt_tallies, tallies)
+
+
+@every_loss
+@few
+@given(seed=seeds, columns=st.integers(1, 3), rows=st.integers(0, 2))
+def test_padding_does_not_matter(loss: Loss, seed: int, columns: int, rows: int) -> None:
+    outputs, batch = draw(seed)
+    value, grad, tallies = differentiate(loss, outputs, batch)
+
+    def pad(name: str, values: Tensor) -> Tensor:
+        return torch.nn.functional.pad(values, (0, rows) if name in PER_ROW else (0, columns, 0, rows))
+
+    assert outputs.entropy is not None
+    padded = Outputs(pad("", outputs.logprobs), pad("", outputs.entropy))
+    padded_value, padded_grad, padded_tallies = differentiate(loss, padded, each(batch, pad))
+    assert padded_value == pytest.approx(value, rel=1e-12)
+    assert torch.allclose(padded_grad, pad("", grad), rtol=1e-12)
+    assert close(padded_tallies, tallies)
+
+
+@every_loss
+@few
+@given(seed=seeds, data=st.data())
+def test_the_order_of_rows_does_not_matter(loss: Loss, seed: int, data: st.DataObject) -> None:
+    outputs, batch = draw(seed)
+    value, grad, tallies = differentiate(loss, outputs, batch)
+    order = torch.tensor(data.draw(st.permutations(range(len(batch.mask)))))
+    assert outputs.entropy is not None
+    moved = differentiate(loss, Outputs(outputs.logprobs[order], outputs.entropy[order]), each(batch, lambda _, values: values[order]))
+    assert moved[0] == pytest.approx(value, rel=1e-10, abs=1e-12)
+    assert torch.allclose(moved[1], grad[order], rtol=1e-10)
+    assert close(moved[2], tallies)
+
+
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES.values() if not loss.spans_rows])
+@few
+@given(seed=seeds, cuts=st.sets(st.integers(1, 5)))
+def test_micro_batches_give_the_same_gradient_and_tallies(loss: Loss, seed: int, cuts: set[int]) -> None:
+    outputs, batch = draw(seed)
+    value, grad, tallies = differentiate(loss, outputs, batch)
+    edges = [0, *sorted(cuts), len(batch.mask)]
+    assert outputs.entropy is not None
+    parts = []
+    for start, stop in pairwise(edges):
+        rows = slice(start, stop)
+        some = Outputs(outputs.logprobs[rows], outputs.entropy[rows])
+        parts.append(differentiate(loss, some, each(batch, lambda _, values, rows=rows: values[rows])))  # type: ignore[misc]
+    assert sum(part[0] for part in parts) == pytest.approx(value, rel=1e-10, abs=1e-12)
+    assert torch.allclose(torch.cat([part[1] for part in parts]), grad, rtol=1e-12)
+    for name, tally in tallies.items():
+        assert sum(part[2][name].total for part in parts) == pytest.approx(tally.total, rel=1e-9, abs=1e-12)
+        assert sum(part[2][name].count for part in parts) == pytest.approx(tally.count)
+
+
+@pytest.mark.parametrize("loss", [LOSSES[name] for name in ("given", "cloning", "preference")])
+@few
+@given(seed=seeds)
+def test_gradients_are_those_of_finite_differences(loss: Loss, seed: int) -> None:
+    """Pooled and detached ratios are left out: they hold parts that are constant on purpose."""
+    outputs, batch = draw(seed, rows=4, width=3)
+    _, grad, _ = differentiate(loss, outputs, batch)
+    nudge = 1e-6
+    for row, column in torch.nonzero(batch.mask).tolist():
+        step = torch.zeros_like(outputs.logprobs)
+        step[row, column] = nudge
+        up = loss(replace(outputs, logprobs=outputs.logprobs + step), batch)[0]
+        down = loss(replace(outputs, logprobs=outputs.logprobs - step), batch)[0]
+        assert ((up - down) / (2 * nudge)).item() == pytest.approx(grad[row, column].item(), abs=1e-5, rel=1e-5)
+
+
+@pytest.mark.parametrize("old", ["detached", "given"])
+@pytest.mark.parametrize("level", ["token", "step", "episode"])
+@pytest.mark.parametrize("pooling", ["sum", "mean"])
+@few
+@given(seed=seeds)
+def test_at_ratio_one_the_gradient_is_that_of_reinforce(old: str, level: str, pooling: str, seed: int) -> None:
+    outputs, batch = draw(seed)
+    loss = PolicyLoss(old=old, level=level, pooling=pooling, dual_clip=3.0)  # type: ignore[arg-type]
+    _, grad, tallies = differentiate(loss, outputs, replace(batch, old_logprobs=outputs.logprobs))
+    assert torch.allclose(grad, torch.where(batch.mask, -batch.weight * batch.advantage, 0.0), rtol=1e-12)
+    assert tallies["policy/clip_share"].total == 0.0
+
+
+@few
+@given(seed=seeds, beta=st.floats(0.01, 10.0))
+def test_preference_is_log_two_where_judge_equals_reference(seed: int, beta: float) -> None:
+    outputs, batch = draw(seed)
+    value, _, tallies = differentiate(PreferenceLoss(beta), outputs, replace(batch, ref_logprobs=outputs.logprobs))
+    if tallies["judge/loss"].count:
+        assert value == pytest.approx(math.log(2.0))
+        assert tallies["judge/pair_accuracy"].value == 0.5
+
+
+@few
+@given(seed=seeds)
+def test_one_pair_a_group_is_the_same_as_plain_dpo(seed: int) -> None:
+    outputs, batch = draw(seed, rows=4)
+    batch = replace(batch, episode=torch.arange(4), group=torch.tensor([0, 0, 1, 1]), label=torch.tensor([1.0, 0.0, 0.0, 1.0]))
+    batch = replace(batch, mask=torch.ones_like(batch.mask))
+    score = (outputs.logprobs - batch.ref_logprobs).sum(1)
+    expected = -torch.nn.functional.logsigmoid(0.1 * torch.stack([score[0] - score[1], score[3] - score[2]])).mean()
+    assert PreferenceLoss(0.1)(outputs, batch)[0].item() == pytest.approx(expected.item())
+
+
+@few
+@given(st.lists(st.floats(-3, 3), min_size=2, max_size=5), st.data())
+def test_kl_estimators_are_unbiased_on_an_enumerable_vocabulary(logits: list[float], data: st.DataObject) -> None:
+    """k1 and k3 in value, k2 and the straight-through ones in gradient; k1 as a loss has expected gradient 0."""
+    other = data.draw(st.lists(st.floats(-3, 3), min_size=len(logits), max_size=len(logits)))
+    theta = torch.tensor(logits, dtype=torch.float64, requires_grad=True)
+    ref = torch.log_softmax(torch.tensor(other, dtype=torch.float64), 0)
+    logprobs = torch.log_softmax(theta, 0)
+    probs = logprobs.exp().detach()
+    exact = (logprobs.exp() * (logprobs - ref)).sum()
+    (exact_grad,) = torch.autograd.grad(exact, theta, retain_graph=True)
+    for kind in ("k1", "k3", "k1+", "k3+"):
+        assert (probs * kl(logprobs, ref, kind)).sum().item() == pytest.approx(exact.item(), abs=1e-9)  # type: ignore[arg-type]
+    for kind, expected in {"k2": exact_grad, "k1+": exact_grad, "k3+": exact_grad, "k1": torch.zeros_like(theta)}.items():
+        (grad,) = torch.autograd.grad((probs * kl(logprobs, ref, kind)).sum(), theta, retain_graph=True)  # type: ignore[arg-type]
+        assert torch.allclose(grad, expected, atol=1e-9)
+
+
+@few
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=6))
+def test_token_and_episode_weights_are_means(lengths: Sequence[int]) -> None:
+    total = float(sum(lengths) > 0)
+    assert (token_weights(lengths, "token") * lengths).sum() == pytest.approx(total)
+    shares = token_weights(lengths, "episode") * lengths
+    assert shares.sum() == pytest.approx(total)
+    assert len({round(share, 12) for share in shares if share > 0}) <= 1
