@@ -66,12 +66,12 @@ class Chat:
         self.context = context
         self.window = window
         self.system = template.system
-        self.prefill = template.prefill()
+        self.prefill = template.prefill
         self._template = template
-        glue = template.glue(self.prefill)
+        glue = template.glue()
         self.append_only = glue is not None
         self._glue = glue
-        self._eot = template.end_of_turn(self.prefill)
+        self._eot = template.end_of_turn()
         self.eos_ids = frozenset(i for i in (self._eot and self._eot.id, template.eos_id) if i is not None)
         if not self.eos_ids:
             raise ConfigError(f"The tokenizer {template.name} has no eos token, and its chat template ends a turn with no special token.")
@@ -122,6 +122,10 @@ class Chat:
         """A new conversation that opens with this user message."""
         return Conversation(self, first_user_text)
 
+    def message(self, answer: str) -> str:
+        """The message of somebody who answers without reasoning: where the prompt opened a think block, it is closed first."""
+        return f"\n</think>\n\n{answer}" if self.prefill else answer
+
     def reply(self, text: str) -> Ids:
         """The ids of a message that somebody else wrote for the policy (a demonstration), with its end of turn."""
         return self._reply_of(text)
@@ -144,7 +148,7 @@ class Chat:
     def _render_reply(self, text: str) -> Ids:
         ending = self._eot.id if self._eot else self._template.eos_id
         assert ending is not None, "eos_ids is not empty"
-        return np.array([*self._template.reply(text, self.prefill), ending], dtype=np.int64)
+        return np.array([*self._template.reply(text), ending], dtype=np.int64)
 
     def _render_prompt(self, messages: tuple[Message, ...]) -> Ids:
         return self._ids(self._template.render(messages))

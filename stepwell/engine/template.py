@@ -110,8 +110,12 @@ class Template:
         self._split = re.compile("|".join(f"(?:{re.escape(s)})" for s in spellings if s != _MARK) or r"(?!)")
         self._folds = False
         self._folds = bool(system) and not self._renders()
-        if system.strip() not in self.render((Message("user", "a"),)):
+        opened = self.render((Message("user", "a"),))
+        if system.strip() not in opened:
             raise ConfigError(f"The chat template of {self.name} drops the system text; use another model or chat.template=plain.")
+        self._opened = opened
+        think = _OPEN_THINK.search(opened)
+        self.prefill = think[0] if think else ""
 
     def notices(self) -> list[str]:
         """What a run must say about this template."""
@@ -180,41 +184,36 @@ class Template:
     def _tokens(self, text: str, *, plain: bool) -> list[int]:
         return self._tokenizer(text, add_special_tokens=False, split_special_tokens=plain)["input_ids"] if text else []
 
-    def reply(self, text: str, prefill: str) -> list[int]:
+    def reply(self, text: str) -> list[int]:
         """Ids of a policy's message, as they follow a generation prompt."""
-        text = text if prefill else self.lead(prefill) + text
-        prompt = self.render((Message("user", "a"),))
-        before, whole = self.encode(prompt), self.encode(prompt + self._hidden(text))
-        return whole[len(before) :] if whole[: len(before)] == before else self._ordinary(self._hidden(text))
+        hidden = self._hidden(self.lead() + text)
+        before, whole = self.encode(self._opened), self.encode(self._opened + hidden)
+        return whole[len(before) :] if whole[: len(before)] == before else self._ordinary(hidden)
 
     # -- probes ---------------------------------------------------------------------------------------------------------------
 
-    def prefill(self) -> str:
-        """The think tag that the generation prompt opens, with its white space, or ""."""
-        match = _OPEN_THINK.search(self.render((Message("user", "a"),)))
-        return match[0] if match else ""
-
-    def lead(self, prefill: str) -> str:
+    def lead(self) -> str:
         """White space that the template puts between generation prompt and message, which the model samples itself ("" or a space)."""
-        before = self.render((Message("user", "one"),)).removesuffix(prefill)
-        whole = self.render((Message("user", "one"), Message("assistant", "alpha beta")), prompt=False)
-        lead = whole[len(before) :].partition("alpha beta")[0] if whole.startswith(before) else ""
+        if self.prefill:
+            return ""
+        whole = self.render((Message("user", "a"), Message("assistant", "alpha beta")), prompt=False)
+        lead = whole[len(self._opened) :].partition("alpha beta")[0] if whole.startswith(self._opened) else ""
         return lead if not lead.strip() else ""
 
-    def glue(self, prefill: str) -> Glue | None:
+    def glue(self) -> Glue | None:
         """How the template goes on after a turn; None if it is not append-only.
 
         Tried with two exchanges of different texts, with and without reasoning: each render must start with the one before it and
         the message verbatim, and what follows may depend on the new user message alone.
         """
-        lead = "" if prefill else self.lead(prefill)
-        reasoned = "hm, so\n</think>\n\nalpha beta" if prefill else "<think>\nhm, so\n</think>\n\nalpha beta"
+        lead = self.lead()
+        reasoned = "hm, so\n</think>\n\nalpha beta" if self.prefill else "<think>\nhm, so\n</think>\n\nalpha beta"
         glue: Glue | None = None
         for first, reply in (("one two", "alpha beta"), ("three", reasoned), ("one two", reasoned)):
             messages: tuple[Message, ...] = (Message("user", first),)
             text = self.render(messages)
             for observation in ("four, five\nsix", "seven"):
-                messages = (*messages, Message("assistant", prefill + reply))
+                messages = (*messages, Message("assistant", self.prefill + reply))
                 text += lead + reply
                 glue = glue or Glue(messages, len(text))
                 longer = self.render((*messages, Message("user", observation)))
@@ -223,10 +222,10 @@ class Template:
                 messages, text = (*messages, Message("user", observation)), longer
         return glue
 
-    def end_of_turn(self, prefill: str) -> EndOfTurn | None:
+    def end_of_turn(self) -> EndOfTurn | None:
         """The first special token after a message of the policy, up to the next user message."""
         reply, observation = "alpha beta", "seven"
-        text = self.render((Message("user", "one"), Message("assistant", prefill + reply), Message("user", observation)))
+        text = self.render((Message("user", "one"), Message("assistant", self.prefill + reply), Message("user", observation)))
         start = text.rfind(reply) + len(reply)
         match = self._split.search(text, start, max(start, text.rfind(observation)))
         return EndOfTurn(self.specials[match[0]], match.start() - start) if match and reply in text else None

@@ -15,10 +15,11 @@ from tokenizers import decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from stepwell.engine.chat import Chat, Context, Conversation, check_fits
+from stepwell.engine.codec import BRACKET
 from stepwell.engine.template import PLAIN, Template
 from stepwell.engine.tiny import word_tokenizer
 from stepwell.errors import ConfigError
-from stepwell.types import Ids, Stop
+from stepwell.types import Action, Ids, Invalid, Stop, Tool
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -38,6 +39,10 @@ SYSTEM_LAST = (
     "{{ m.content }} [/INST]{% elif m.role == 'assistant' %} {{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
 )
 NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + CHATML
+
+
+BUY = Tool("buy", "Buys.", {"type": "object", "properties": {}})
+UNCLOSED = "The reasoning is not closed: </think> is missing, so no action was taken."
 
 
 def byte_tokenizer(template: str | None, *, merges: tuple[tuple[str, str], ...] = ()) -> PreTrainedTokenizerFast:
@@ -181,7 +186,12 @@ def test_prompt_that_opens_the_think_block(template: str, append_only: bool) -> 
     talk = play(chat, tokenizer, ["q", "why\n</think>\n\nsearch[a]", "r"])
     told = "<think>\nwhy\n</think>\n\nsearch[a]" if append_only else "search[a]"
     assert talk.context().tolist() == rendered(tokenizer, "q", told, "r")
-    assert Chat.of(byte_tokenizer(CHATML)).prefill == ""
+    assert chat.message("buy[]") == "\n</think>\n\nbuy[]"
+    assert BRACKET.parse(chat.prefill + "search[a]", [BUY]) == Invalid("<think>\nsearch[a]", UNCLOSED)
+    assert BRACKET.parse(chat.prefill + chat.message("buy[]"), [BUY]) == Action("buy")
+    ordinary = Chat.of(byte_tokenizer(CHATML))
+    assert ordinary.prefill == ""
+    assert ordinary.message("buy[]") == "buy[]"
 
 
 def test_template_that_moves_the_system_message_is_not_append_only() -> None:
