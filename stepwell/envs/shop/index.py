@@ -100,7 +100,10 @@ class Index:
         norm = k1 * (1.0 - b + b * table_length / average) if self.num_tokens else np.zeros(0)
         self._weights = table_tf / (table_tf + norm)
         df_V = np.diff(starts)
-        self._idf = np.log1p((self.num_documents - df_V + 0.5) / (df_V + 0.5)).tolist()
+        idf_V = np.log1p((self.num_documents - df_V + 0.5) / (df_V + 0.5))
+        self._idf = idf_V.tolist()
+        small = self.num_documents <= _DENSE
+        self._gains_P = np.repeat(idf_V, df_V) * self._weights[self._codes_P] if small else np.zeros(0)
 
     def __len__(self) -> int:
         return self.num_documents
@@ -134,7 +137,7 @@ class Index:
         if not known:
             return Hits(np.zeros(0, np.int64), np.zeros(0))
         known.sort(reverse=True)  # one order for any order of the tokens, and the terms that decide come first
-        if self.num_documents <= _DENSE:
+        if len(self._gains_P):
             return _best(*self._all(known), k)
         return _best(*self._contenders(known, k), k)
 
@@ -143,11 +146,16 @@ class Index:
         return self._docs_P[span], self._weights[self._codes_P[span]]
 
     def _all(self, known: list[tuple[float, int]]) -> tuple[Ids, Floats]:
-        """Ids (ascending) and scores of all documents that hold a term."""
-        score_D = np.zeros(self.num_documents)
+        """Ids (ascending) and scores of all documents that hold a term; for few documents, in a handful of numpy calls."""
+        docs, gains = [], []
         for idf, v in known:
-            docs, weights = self._posting(v)
-            score_D[docs] += idf * weights
+            start, stop = self._starts[v], self._starts[v + 1]
+            once = idf == self._idf[v]
+            docs.append(self._docs_P[start:stop])
+            gains.append(self._gains_P[start:stop] if once else idf * self._weights[self._codes_P[start:stop]])
+        score_D: Floats = np.bincount(np.concatenate(docs), np.concatenate(gains), minlength=self.num_documents).astype(
+            np.float64, copy=False
+        )
         found = np.flatnonzero(score_D)
         return found, score_D[found]
 

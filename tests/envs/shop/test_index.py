@@ -88,6 +88,7 @@ def test_the_large_path_gives_the_same_hits(monkeypatch: pytest.MonkeyPatch) -> 
     asked = [[f"w{i}" for i in random.choice(200, 8)] for _ in range(60)]
     expected = [small.search(query, k=10) for query in asked]
     monkeypatch.setattr(index_module, "_DENSE", 0)
+    large = Index(documents)
     finished = 0
     original = Index._finish
 
@@ -98,7 +99,7 @@ def test_the_large_path_gives_the_same_hits(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Index, "_finish", counted)
     for query, hits in zip(asked, expected, strict=True):
-        found = small.search(query, k=10)
+        found = large.search(query, k=10)
         assert found.ids.tolist() == hits.ids.tolist()
         assert found.scores.tolist() == hits.scores.tolist()
     assert finished > 10, "the bound never ruled anything out: the test does not reach the path it is about"
