@@ -9,7 +9,8 @@ StepwellError
 ├── CreditError (ValueError)      step rewards that a credit rule cannot turn into advantages
 ├── StaleWeightsError             a policy was used after its model had moved on
 ├── EnvironmentFault              infrastructure failed inside an episode: the episode is `failed`, the run goes on
-└── RunError                      a run folder that cannot be used: locked, of another config, damaged, disk full
+├── RunError                      a run folder that cannot be used: locked, of another config, damaged, disk full
+└── ContractViolation (AssertionError)  a part breaks a promise that others build on; raised by stepwell.testing
 ```
 
 Every message is a sentence that says what was wrong, what was got, what is allowed and what to do.
@@ -23,6 +24,7 @@ from difflib import get_close_matches
 __all__ = [
     "CapabilityError",
     "ConfigError",
+    "ContractViolation",
     "CreditError",
     "DataError",
     "EnvironmentFault",
@@ -76,6 +78,10 @@ class EnvironmentFault(StepwellError):
 
 class RunError(StepwellError):
     """A run folder that cannot be used."""
+
+
+class ContractViolation(StepwellError, AssertionError):  # noqa: N818
+    """A part breaks a promise that others build on. An `AssertionError` too, so that test runners show it as a failure."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
