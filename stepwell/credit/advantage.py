@@ -56,7 +56,7 @@ class IStar:
     `A^E` is the outcome's advantage as in `OutcomeOnly`. `A^S_s = (r_s - mean(R)) / (std(R) + noise_floor)` with R the process
     rewards of **all** scored steps of all members of the group. A step is paid for itself: no sum over later steps.
 
-    Source: iStar, arXiv 2509.19199, section 3.2 (there alpha = 1). With `alpha = 0` it is `OutcomeOnly`; `step_baseline=Centred()` keeps
+    Source: iStar, arXiv 2509.19199 (there alpha = 1). With `alpha = 0` it is `OutcomeOnly`; `step_baseline=Centred()` keeps
     the unit of the reward (and with it the judge's beta), which the standard deviation removes.
 
     Differs from the paper: groups whose outcomes are all equal get no process part by default (`only_mixed`; a judge learnt from pairs

@@ -91,7 +91,7 @@ class Standardised:
 class LeaveOneOut:
     """Minus the mean of the others: `x_n - mean_(m != n)(x_m)` = N / (N - 1) x centred.
 
-    Source: RLOO, arXiv 2402.14740, equation 5. Unbiased, as the baseline of a member does not depend on it. The unit of the reward is
+    Source: RLOO, arXiv 2402.14740. Unbiased, as the baseline of a member does not depend on it. The unit of the reward is
     kept. Where all others failed or are unscored nothing is left to compare with: 0.
     """
 

@@ -26,7 +26,7 @@ class PreferenceLoss:
     `-log sigmoid(beta (R+ - R-))`, `R = sum over the episode's tokens of (log pi_judge - log pi_ref)`, over all pairs of a group
     with label+ > label-; averaged over the pairs of a group and then over groups with a pair. log 2 where judge equals reference.
 
-    Source: iStar, arXiv 2509.19199, equation 4 (there the reference is the policy that sampled); with one pair per group it is DPO,
+    Source: iStar, arXiv 2509.19199 (there the reference is the policy that sampled); with one pair per group it is DPO,
     arXiv 2305.18290, equation 7. Differs from the authors' code, which averages over steps and detaches the scores, so that no gradient
     reaches the judge.
 

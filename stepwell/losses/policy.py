@@ -31,7 +31,7 @@ class PolicyLoss:
     with the asymmetric clip of DAPO, arXiv 2503.14476. With `dual_clip` c the surrogate is at least c A for A < 0 (arXiv 1912.09729).
 
     The log-ratio is pooled over the tokens of a step or episode: `rho_t = sg[exp(pool(log pi - log old))] pi_t / sg[pi_t]`. With `mean` at
-    the level of episodes this is GSPO-token (arXiv 2507.18071, equation 13); with `sum` at the level of steps the product of
+    the level of episodes this is GSPO-token (arXiv 2507.18071); with `sum` at the level of steps the product of
     the step's ratios (iStar, arXiv 2509.19199). At ratio 1 all levels have the gradient of REINFORCE: `-sum of w A grad log pi`.
 
     Tallies, over targets that count: `policy/loss` (weighted mean), `policy/ratio_mean`, `policy/clip_share` (share whose gradient is

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -208,6 +210,8 @@ def test_u17_a_group_of_one_gets_zero_and_is_counted() -> None:
 def test_one_survivor_of_a_group_gets_zero() -> None:
     members = [make_scored([1], outcome=1.0), make_scored([1], outcome=1.0, failed=True)]
     assert per_episode(OutcomeOnly(LeaveOneOut()), make_group(*members)) == [0.0, 0.0]
+    judged = [make_scored([1, 1], outcome=1.0, process=[1.0, 2.0]), make_scored([1], outcome=1.0, process=[0.0], failed=True)]
+    assert advantages(ProcessToGo(), make_group(*judged)) == [[0.0, 0.0], [0.0]]
 
 
 def test_parts_add_up_to_the_advantages() -> None:
@@ -242,6 +246,11 @@ def test_an_outcome_that_is_nan_is_refused() -> None:
     broken = Scored(scored.episode, scored.steps, math.nan, {}, scored.scored_S)
     with pytest.raises(CreditError, match=r"outcomes \[nan, 1.0\]; outcomes are finite, and None where there is no score"):
         OutcomeOnly()([make_group(broken, scored)])
+
+
+def test_credit_needs_no_torch() -> None:
+    code = "import sys, stepwell.credit; raise SystemExit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 # -- metrics ------------------------------------------------------------------------------------------------------------------
