@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from stepwell.envs.shop.webshop import pages
@@ -59,7 +59,7 @@ class CompatEnvironment:
         self._sub_pages = (*_SUB_PAGES, "Attributes") if settings.show_attrs else _SUB_PAGES
         self._visited: set[str] = set()
         self._past: list[tuple[str, str]] = []  # (observation, the action taken on it)
-        self._page = ""
+        self._page = self._shown = ""
         self.parts: Parts | None = None
         """What the last purchase was worth, and why."""
         self.clickables: tuple[str, ...] = ()
@@ -79,6 +79,9 @@ class CompatEnvironment:
         return self._observation(self._page)
 
     def step(self, action: Action | Invalid) -> Reply:
+        """As `act`, but a purchase is final: the original goes on searching after it, which `act` keeps."""
+        if self.parts is not None:
+            return replace(self._refused(""), done=True)
         if isinstance(action, Invalid):
             return self._refused(action.text)
         argument = argument_of(action)
@@ -119,9 +122,8 @@ class CompatEnvironment:
 
     def _observation(self, text: str) -> Observation:
         self._shown = self._page
-        clicks = [f"click[{x}]" for x in self.clickables if x != "search" or self._kind != "index"]
-        admissible = ("search[query]", *clicks) if self._kind == "index" else tuple(clicks)
-        return Observation(text, self._state_key(), admissible)
+        listed = ("search[query]",) if self._kind == "index" else tuple([f"click[{x}]" for x in self.clickables])
+        return Observation(text, self._state_key(), listed)
 
     def _state_key(self) -> str:
         visited = sorted(self._visited) if self._settings.mode == "text_rich" else []

@@ -18,6 +18,8 @@ __all__ = ["find", "folder_of", "need", "read_json", "stream_array", "stream_obj
 _CHUNK = 1 << 18
 _LONGEST = 1 << 26
 """A single value longer than this many characters is taken for a damaged file, so that a fault cannot eat the memory."""
+_NUMBER_GOES_ON = re.compile(r"[-+.eE0-9]*")
+"""What stands between a value and the end of the text read so far, where the value may be the beginning of a longer number."""
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 
@@ -116,7 +118,7 @@ class _Reader:
                     raise self._fault(error.pos, f"{error.msg} (nothing fits in {_LONGEST} characters)") from None
                 self._more()
                 continue
-            if end == len(self._text) and not self._ended:  # a number may go on
+            if not self._ended and _NUMBER_GOES_ON.fullmatch(self._text, end):
                 self._more()
                 continue
             self._at = end

@@ -14,7 +14,7 @@ from stepwell.envs.shop.webshop.store import Store
 from stepwell.protocols import Environment
 from stepwell.types import Action, Observation
 
-__all__ = ["Outcome", "Player", "clean_oracle", "compat_oracle", "plain_rule", "play", "verbatim_rule"]
+__all__ = ["Outcome", "Player", "clean_oracle", "compat_oracle", "plain_rule", "play", "scripted", "verbatim_rule"]
 
 Player = Callable[[Observation], Action]
 """From what is shown to the next action; made for one episode."""
@@ -38,6 +38,12 @@ def play(environment: Environment, player: Player, max_steps: int = 100) -> Outc
             return Outcome(reply.reward, step)
         observation = reply.observation
     return Outcome(0.0, max_steps)
+
+
+def scripted(actions: Sequence[Action]) -> Player:
+    """Takes the actions one after the other, whatever is shown."""
+    todo = iter(actions)
+    return lambda _: next(todo)
 
 
 def plain_rule(instruction: str) -> Player:
