@@ -236,7 +236,8 @@ def _check_snapshots(model: Model, rows: list[Row], probe: Probe) -> None:
             _raises_stale(use), f"A snapshot of version {version} was used to {verb} at version {model.version} without StaleWeightsError."
         )
     demand(kept.version == version, f"keep() at version {version} says version {kept.version} after an update.")
-    moved = max(float(np.max(np.abs(a - b))) for a, b in zip(before, _logprobs(model, rows), strict=True))
+    after = _logprobs(model, rows)
+    moved = max(float(np.max(np.abs(a - b))) for a, b in zip(before, after, strict=True))
     demand(
         moved > probe.tolerance,
         f"An update at lr {probe.lr} moved no log-prob by more than {moved:.3g}; if that is right, raise Probe.lr.",
@@ -246,7 +247,6 @@ def _check_snapshots(model: Model, rows: list[Row], probe: Probe) -> None:
     made = _draw(kept, probe, probe.contexts, 1.0)
     for completion, said in zip(made, kept.logprobs(_rows(probe.contexts, made)), strict=True):
         demand_close(completion.logprobs, said, probe.tolerance, "What keep() samples is not from the weights it kept.")
-    after = _logprobs(model, rows)
     for own, said in zip(after, model.snapshot().logprobs(rows), strict=True):
         demand_close(said, own, probe.tolerance, "Use of keep() changed the weights of its model.")
 
