@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from stepwell.types import (
     JSON,
@@ -44,6 +44,7 @@ __all__ = [
     "Domain",
     "Engine",
     "Environment",
+    "KeptPolicy",
     "Loss",
     "Model",
     "ModelSpec",
@@ -51,6 +52,7 @@ __all__ = [
     "Policy",
     "ProcessReward",
     "RewardLearner",
+    "Saveable",
     "Stateful",
 ]
 
@@ -60,6 +62,13 @@ class Stateful(Protocol):
 
     def state(self) -> dict[str, JSON]: ...
     def restore(self, state: dict[str, JSON]) -> None: ...
+
+
+class Saveable(Protocol):
+    """A part with weights: what it writes into a folder it reads back exactly."""
+
+    def save(self, path: Path) -> None: ...
+    def load(self, path: Path) -> None: ...
 
 
 class Environment(Protocol):
@@ -107,6 +116,10 @@ class Policy(Protocol):
     def logprobs(self, rows: Sequence[Row]) -> list[Floats]:
         """Log-probs of each row's targets, by the trainer's forward path, each [N]."""
         ...
+
+
+class KeptPolicy(Policy, Saveable, Protocol):
+    """A copy of weights, such as a reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +172,7 @@ class Loss(Protocol):
     def __call__(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tallies]: ...
 
 
-class Model(Protocol):
+class Model(Saveable, Protocol):
     """One trainable model."""
 
     @property
@@ -176,16 +189,17 @@ class Model(Protocol):
         """Clips, applies and clears the gradient; `version` grows by one."""
         ...
 
-    def snapshot(self, keep: bool = False) -> Policy:
-        """The present weights as a policy; `keep=True` copies them (a reference)."""
+    def snapshot(self) -> Policy:
+        """The present weights as a policy; stale once the model has moved on."""
+        ...
+
+    def keep(self) -> KeptPolicy:
+        """A copy of the present weights: a reference."""
         ...
 
     def restart_optimizer(self, spec: OptimizerSpec) -> None:
         """Fresh optimiser state, e.g. between warm start and RL."""
         ...
-
-    def save(self, path: Path) -> None: ...
-    def load(self, path: Path) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +225,13 @@ class ProcessReward(Protocol):
     def score(self, groups: Sequence[Group[Episode]]) -> list[Group[Scored]]: ...
 
 
+@runtime_checkable
 class RewardLearner(ProcessReward, Stateful, Protocol):
     """A judge that learns, or the critic."""
 
     def learn(self, groups: Sequence[Group[Scored]]) -> Metrics: ...
-    def models(self) -> dict[str, Model]:
-        """Its models by name, for the checkpoint."""
+    def models(self) -> dict[str, Saveable]:
+        """All its weights by name, for the checkpoint."""
         ...
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "JSON",
     "Action",
     "Batch",
     "Bools",
@@ -36,7 +37,6 @@ __all__ = [
     "Group",
     "Ids",
     "Invalid",
-    "JSON",
     "Mean",
     "Metrics",
     "Observation",
@@ -256,7 +256,9 @@ class Turn:
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.logprobs):
-            raise ValueError(f"A turn has {len(self.token_ids)} token ids and {len(self.logprobs)} log-probs; the two must be equally long.")
+            raise ValueError(
+                f"A turn has {len(self.token_ids)} token ids and {len(self.logprobs)} log-probs; the two must be equally long."
+            )
         if len(self.context_ids) == 0:
             raise ValueError("A turn has an empty context; the model must have seen at least one token.")
 
@@ -330,9 +332,13 @@ class Steps:
 
     def __post_init__(self) -> None:
         if not len(self.turn_S) == len(self.start_S) == len(self.stop_S):
-            raise ValueError(f"Steps have {len(self.turn_S)} turns, {len(self.start_S)} starts and {len(self.stop_S)} stops; all must be equal.")
+            raise ValueError(
+                f"Steps have {len(self.turn_S)} turns, {len(self.start_S)} starts and {len(self.stop_S)} stops; all must be equal."
+            )
         if len(self) and (self.start_S[0] != 0 or np.any(self.start_S[1:] != self.stop_S[:-1]) or np.any(self.stop_S < self.start_S)):
-            raise ValueError("Steps must partition the sampled tokens in order: first start 0, each start the stop before it, no stop before its start.")
+            raise ValueError(
+                "Steps must partition the sampled tokens in order: first start 0, each start the stop before it, no stop before its start."
+            )
         if np.any(np.diff(self.turn_S) < 0):
             raise ValueError("Steps must lie in the order of their turns.")
 
@@ -441,6 +447,7 @@ class Row:
         step: Index of the step within the whole batch of episodes, equal for tokens of one step. [N]
         episode, group: Index of the episode and group within the batch.
         label: A number for the whole row, used by judges (outcome, preference side).
+        sampler_logprobs: What the sampler said, where it is known; to measure how far the trainer is from it. [N]
 
     >>> row = Row.of(ids=np.array([5, 6, 7, 8]), targets=np.array([2, 3]))
     >>> row.weight
@@ -459,14 +466,27 @@ class Row:
     episode: int = 0
     group: int = 0
     label: float = 0.0
+    sampler_logprobs: Floats | None = None
 
     def __post_init__(self) -> None:
         n = len(self.targets)
-        for name in ("weight", "advantage", "old_logprobs", "ref_logprobs", "returns", "old_values", "step"):
-            if len(getattr(self, name)) != n:
-                raise ValueError(f"Row.{name} has {len(getattr(self, name))} entries for {n} targets; ids, masks and log-probs must line up.")
+        columns = {
+            "weight": self.weight,
+            "advantage": self.advantage,
+            "old_logprobs": self.old_logprobs,
+            "ref_logprobs": self.ref_logprobs,
+            "returns": self.returns,
+            "old_values": self.old_values,
+            "step": self.step,
+            "sampler_logprobs": self.sampler_logprobs,
+        }
+        for name, values in columns.items():
+            if values is not None and len(values) != n:
+                raise ValueError(f"Row.{name} has {len(values)} entries for {n} targets; ids, masks and log-probs must line up.")
         if n and (self.targets[0] < 1 or self.targets[-1] >= len(self.ids) or np.any(np.diff(self.targets) <= 0)):
-            raise ValueError(f"Row.targets must be ascending positions in [1, {len(self.ids)}); got {self.targets[:3]} ... {self.targets[-1]}.")
+            raise ValueError(
+                f"Row.targets must be ascending positions in [1, {len(self.ids)}); got {self.targets[:3]} ... {self.targets[-1]}."
+            )
 
     @classmethod
     def of(
@@ -534,3 +554,5 @@ class Batch:
     """[B]"""
     label: Tensor
     """[B]"""
+    sampler_logprobs: Tensor | None = None
+    """[B, N], or None where a row does not know them"""

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stepwell.types import Batch, Credited, Episode, Floats, Group, Ids, Row, Scored, Steps
+from stepwell.credit import spread
+from stepwell.types import Batch, Credited, Episode, Floats, Group, Ids, Row, Scored
 
 __all__ = ["Part", "episode_rows", "join", "micro_batches", "pad", "parts_of", "policy_rows"]
 
@@ -57,11 +58,6 @@ def parts_of(episode: Episode) -> list[Part]:
     return parts
 
 
-def spread(values_S: Floats, steps: Steps) -> Floats:
-    """Gives each token the value of its step. [S] -> [T]"""
-    return np.repeat(values_S, steps.lengths_S)
-
-
 def episode_rows(
     episode: Episode,
     *,
@@ -92,6 +88,7 @@ def episode_rows(
                 episode=index,
                 group=group,
                 label=label,
+                sampler_logprobs=column.pop("sampler_logprobs", None),
             )
         )
         if column:
@@ -110,14 +107,14 @@ def join(values: Sequence[Floats], counts: Sequence[int]) -> list[Floats]:
 
 def policy_rows(
     groups: Sequence[Group[Credited]],
-    weigh: Callable[[Sequence[int]], list[Floats]],
+    weigh: Callable[[Sequence[int]], Floats],
     old_logprobs: Callable[[Scored], Floats],
 ) -> list[Row]:
     """Rows for the policy's update.
 
     Args:
         groups: Credited episodes; failed ones are left out and count nowhere.
-        weigh: From the number of sampled tokens of each episode to token weights, one [T] array each: the averaging rule.
+        weigh: From the number of sampled tokens of each episode to the weight of its tokens: the averaging rule.
         old_logprobs: [T] of an episode.
     """
     kept = [(g, member) for g, group in enumerate(groups) for member in group.members if not member.scored.episode.failed]
@@ -132,7 +129,8 @@ def policy_rows(
             step_T=np.repeat(np.arange(first_step, first_step + len(scored.steps)), scored.steps.lengths_S),
             index=e,
             group=g,
-            weight=weight,
+            weight=np.full(scored.episode.num_tokens, weight),
+            sampler_logprobs=scored.episode.logprobs_T,
             advantage=spread(member.advantages_S, scored.steps),
             old_logprobs=old_logprobs(scored),
             ref_logprobs=zero if scored.ref_logprobs_T is None else scored.ref_logprobs_T,
@@ -170,10 +168,10 @@ def pad(rows: Sequence[Row], device: torch.device) -> tuple[Tensor, Tensor, Batc
         targets[b, : len(row.targets)] = row.targets
         mask[b, : len(row.targets)] = True
 
-    def floats(pick: Callable[[Row], Floats]) -> Tensor:
+    def floats(columns: Sequence[Floats]) -> Tensor:
         padded = np.zeros((num_rows, width), np.float32)
-        for b, row in enumerate(rows):
-            padded[b, : len(row.targets)] = pick(row)
+        for b, column in enumerate(columns):
+            padded[b, : len(column)] = column
         return torch.from_numpy(padded).to(device)
 
     step = np.full((num_rows, width), -1, np.int64)
@@ -183,17 +181,19 @@ def pad(rows: Sequence[Row], device: torch.device) -> tuple[Tensor, Tensor, Batc
     def tensor(values: NDArray[np.int64] | NDArray[np.bool_]) -> Tensor:
         return torch.from_numpy(values).to(device)
 
+    sampled = [row.sampler_logprobs for row in rows if row.sampler_logprobs is not None]
     batch = Batch(
         mask=tensor(mask),
-        weight=floats(lambda row: row.weight),
-        advantage=floats(lambda row: row.advantage),
-        old_logprobs=floats(lambda row: row.old_logprobs),
-        ref_logprobs=floats(lambda row: row.ref_logprobs),
-        returns=floats(lambda row: row.returns),
-        old_values=floats(lambda row: row.old_values),
+        weight=floats([row.weight for row in rows]),
+        advantage=floats([row.advantage for row in rows]),
+        old_logprobs=floats([row.old_logprobs for row in rows]),
+        ref_logprobs=floats([row.ref_logprobs for row in rows]),
+        returns=floats([row.returns for row in rows]),
+        old_values=floats([row.old_values for row in rows]),
         step=tensor(step),
         episode=torch.tensor([row.episode for row in rows], device=device),
         group=torch.tensor([row.group for row in rows], device=device),
         label=torch.tensor([row.label for row in rows], dtype=torch.float32, device=device),
+        sampler_logprobs=floats(sampled) if len(sampled) == num_rows else None,
     )
     return tensor(ids), tensor(targets), batch

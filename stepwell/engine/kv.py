@@ -42,7 +42,11 @@ class _SlotLayer(CacheLayerMixin):  # type: ignore[misc]
         old_keys, old_values = self.keys, self.values
         if old_keys is not None and old_keys.shape[0] >= rows and old_keys.shape[1] >= columns:
             return
-        shape = (rows, columns, heads, width) if old_keys is None else (max(rows, old_keys.shape[0]), max(columns, old_keys.shape[1]), heads, width)
+        shape = (
+            (rows, columns, heads, width)
+            if old_keys is None
+            else (max(rows, old_keys.shape[0]), max(columns, old_keys.shape[1]), heads, width)
+        )
         self.keys = torch.zeros(shape, dtype=like.dtype, device=like.device)
         self.values = torch.zeros(shape, dtype=like.dtype, device=like.device)
         if old_keys is not None and old_values is not None:

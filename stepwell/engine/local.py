@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -94,7 +92,9 @@ class LocalEngine:
     def _full(self, name: str, spec: ModelSpec) -> LocalModel:
         others = [other for other in self._models.values() if other.trunk is self._trunk]
         if any(other.spec.kind == "lora" for other in others) or (spec.of and self._models[spec.of].spec.kind == "lora"):
-            raise CapabilityError(f"Model {name!r} wants full weights beside adapters on the same base; use lora for all models, or full for all.")
+            raise CapabilityError(
+                f"Model {name!r} wants full weights beside adapters on the same base; use lora for all models, or full for all."
+            )
         trunk = self._trunk
         if others:
             source = self._models[spec.of].trunk if spec.of else self._trunk
@@ -105,7 +105,9 @@ class LocalEngine:
 
     def _lora(self, name: str, spec: ModelSpec) -> LocalModel:
         if any(other.spec.kind == "full" and other.trunk is self._trunk for other in self._models.values()):
-            raise CapabilityError(f"Model {name!r} is an adapter, but the base's own weights are trained; adapters need a frozen base: make the policy lora too.")
+            raise CapabilityError(
+                f"Model {name!r} is an adapter, but the base's own weights are trained; adapters need a frozen base: make the policy lora too."
+            )
         try:
             from peft import LoraConfig, inject_adapter_in_model
         except ImportError as error:
@@ -272,10 +274,13 @@ class LocalModel:
 
     # -- weights --------------------------------------------------------------------------------------------------------------
 
-    def snapshot(self, keep: bool = False) -> LocalPolicy:
+    def snapshot(self) -> LocalPolicy:
         """See `protocols.Model.snapshot`."""
-        kept = {name: parameter.detach().clone() for name, parameter in self.params.items()} if keep else None
-        return LocalPolicy(self, kept)
+        return LocalPolicy(self, None)
+
+    def keep(self) -> LocalPolicy:
+        """See `protocols.Model.keep`."""
+        return LocalPolicy(self, {name: parameter.detach().clone() for name, parameter in self.params.items()})
 
     @torch.no_grad()
     def copy_from(self, other: LocalModel) -> None:
@@ -323,7 +328,7 @@ class LocalPolicy:
     def _check(self) -> None:
         if self._kept is None and self.version != self._model.version:
             raise StaleWeightsError(
-                f"This policy is version {self.version}, its model is now version {self._model.version}; take a new snapshot, or keep=True for a reference."
+                f"This policy is version {self.version}, its model is now version {self._model.version}; take a new snapshot, or keep() for a reference."
             )
 
     def sample(self, contexts: Sequence[Ids], sampling: Sequence[Sampling], seeds: Sequence[int]) -> list[Completion]:
@@ -338,8 +343,20 @@ class LocalPolicy:
         with self._model.using(self._kept):
             return [made["logprobs"] for made in self._model.forward(rows)]
 
+    def save(self, path: Path) -> None:
+        """Writes the kept weights."""
+        if self._kept is None:
+            raise CapabilityError("Only a policy that keeps its weights can be saved; call model.keep().")
+        path.mkdir(parents=True, exist_ok=True)
+        save_file({name: tensor.cpu().contiguous().clone() for name, tensor in self._kept.items()}, path / "kept.safetensors")
+
+    def load(self, path: Path) -> None:
+        """Takes kept weights from what `save` wrote."""
+        if self._kept is None:
+            raise CapabilityError("Only a policy that keeps its weights can be loaded; call model.keep().")
+        found = load_file(path / "kept.safetensors")
+        self._kept = {name: found[name].to(tensor) for name, tensor in self._kept.items()}
+
     def forget(self) -> None:
         """Drops cached keys and values, so that the next call feeds whole histories."""
         self._sampler.forget()
-
-

@@ -76,10 +76,7 @@ class Sampler:
     def sample(self, contexts: Sequence[Ids], sampling: Sequence[Sampling], seeds: Sequence[int]) -> list[Completion]:
         """See `protocols.Policy.sample`."""
         self._check(contexts, sampling, seeds)
-        rows = [
-            _Row(s, np.random.Generator(np.random.PCG64(seed)).random(s.max_tokens))
-            for s, seed in zip(sampling, seeds, strict=True)
-        ]
+        rows = [_Row(s, np.random.Generator(np.random.PCG64(seed)).random(s.max_tokens)) for s, seed in zip(sampling, seeds, strict=True)]
         if not rows:
             return []
         if self.trunk.caches:

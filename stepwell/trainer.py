@@ -1,0 +1,344 @@
+"""The loop: draw, act, judge, credit, learn.
+
+Tracking, checkpoints and evaluation live outside (`stepwell.run`). Everything that a step draws is seeded by (run seed, what for, step, ...).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from stepwell.credit import credit_metrics
+from stepwell.engine.batch import episode_rows, join, policy_rows
+from stepwell.errors import ConfigError, RunError
+from stepwell.losses import Averaging, CloningLoss, PolicyLoss, Watched, token_weights
+from stepwell.protocols import (
+    Assign,
+    Curriculum,
+    Domain,
+    KeptPolicy,
+    Model,
+    OptimizerSpec,
+    Policy,
+    ProcessReward,
+    RewardLearner,
+    Saveable,
+)
+from stepwell.rollout import Player, rollout
+from stepwell.seeding import generator
+from stepwell.types import JSON, Credited, Episode, Floats, Group, Metrics, Row, Scored
+
+__all__ = ["Cloning", "Learning", "Parts", "Schedule", "StepResult", "Trainer", "collect", "update"]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Learning rate over steps: linear warm-up, then constant, linear or cosine decay to `floor` x lr."""
+
+    lr: float
+    warmup: int = 0
+    decay: Literal["constant", "linear", "cosine"] = "constant"
+    floor: float = 0.0
+
+    def at(self, step: int, steps: int) -> float:
+        """Rate of 0-based `step` of `steps`."""
+        rising = min(1.0, (step + 1) / (self.warmup + 1))
+        done = step / max(steps, 1)
+        left = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}[self.decay]
+        return self.lr * rising * (self.floor + (1.0 - self.floor) * left)
+
+
+@dataclass(frozen=True, slots=True)
+class Cloning:
+    """The warm start: `batch` demonstrations a step."""
+
+    steps: int
+    batch: int
+    schedule: Schedule
+    optimizer: OptimizerSpec
+    demonstration: Callable[[int], Episode]
+    """The n-th demonstration of the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """How the policy learns.
+
+    Attributes:
+        steps: Steps of reinforcement learning.
+        groups, group_size: Of a step.
+        draw_budget: Groups that may be drawn to find `groups` that the curriculum admits, as a multiple of `groups`.
+        averaging, constant: See `losses.token_weights`.
+        old_logprobs: `detached`: the ratio is 1 by construction; `trainer`: recomputed before the first update; `sampler`: as sampled.
+        epochs, minibatches: Updates on one batch; minibatches are cut between groups.
+        learn: Whether the judge learns before or after it scores.
+    """
+
+    steps: int
+    groups: int
+    group_size: int
+    loss: PolicyLoss
+    schedule: Schedule
+    optimizer: OptimizerSpec = OptimizerSpec()
+    averaging: Averaging = "token"
+    constant: float | None = None
+    old_logprobs: Literal["detached", "trainer", "sampler"] = "detached"
+    epochs: int = 1
+    minibatches: int = 1
+    draw_budget: int = 4
+    learn: Literal["before", "after"] = "after"
+
+    def __post_init__(self) -> None:
+        if self.old_logprobs == "detached" and self.epochs * self.minibatches > 1:
+            raise ConfigError(
+                f"old_logprobs is 'detached' with {self.epochs} epochs x {self.minibatches} minibatches; with more than one update on a batch "
+                "the old log-probs are needed: set loss.old_logprobs to 'trainer'."
+            )
+        if self.minibatches > self.groups:
+            raise ConfigError(
+                f"updates.minibatches is {self.minibatches}, rollout.groups is {self.groups}; a minibatch holds at least one group."
+            )
+
+
+class Parts(NamedTuple):
+    """What a trainer is made of. `judge` is called once, when reinforcement learning begins: a judge may start as the policy."""
+
+    domain: Domain
+    policy: Model
+    player: Player
+    judge: Callable[[], ProcessReward | RewardLearner]
+    assign: Assign
+    curriculum: Curriculum
+    reference: Callable[[], KeptPolicy] | None = None
+    """For a KL term: called when reinforcement learning begins."""
+
+
+class StepResult(NamedTuple):
+    """One step: its number over both phases, phase, metrics, and the credited episodes (none while cloning)."""
+
+    step: int
+    phase: Literal["clone", "learn"]
+    metrics: Metrics
+    groups: Sequence[Group[Credited]]
+
+
+class Trainer:
+    """Runs the warm start and the loop, a step at a time; resumable between any two steps.
+
+    Args:
+        parts: The components.
+        seed: Of the run.
+        cloning: The warm start, or None.
+        learning: The loop.
+    """
+
+    def __init__(self, parts: Parts, *, seed: int, cloning: Cloning | None, learning: Learning) -> None:
+        self.parts, self.seed, self.cloning, self.learning = parts, seed, cloning, learning
+        self.done = 0
+        self._reward: ProcessReward | RewardLearner | None = None
+        self._reference: KeptPolicy | None = None
+        if cloning is not None:
+            parts.policy.restart_optimizer(cloning.optimizer)
+
+    @property
+    def clone_steps(self) -> int:
+        return self.cloning.steps if self.cloning is not None else 0
+
+    @property
+    def total_steps(self) -> int:
+        return self.clone_steps + self.learning.steps
+
+    def run(self) -> Iterator[StepResult]:
+        """The steps that are left."""
+        while self.done < self.total_steps:
+            if self.done < self.clone_steps:
+                yield self._clone_step()
+            else:
+                if self._reward is None:
+                    self._begin_learning()
+                yield self._learn_step()
+
+    # -- warm start -----------------------------------------------------------------------------------------------------------
+
+    def _clone_step(self) -> StepResult:
+        cloning, step = self.cloning, self.done
+        assert cloning is not None
+        episodes = [cloning.demonstration(step * cloning.batch + i) for i in range(cloning.batch)]
+        failed = [e.ending.reason for e in episodes if e.failed]
+        if failed:
+            raise RunError(f"{len(failed)} of {len(episodes)} demonstrations failed; the first: {failed[0]}")
+        weights = token_weights([e.num_tokens for e in episodes], "token")
+        rows = [row for i, e in enumerate(episodes) for row in episode_rows(e, index=i, weight=np.full(e.num_tokens, weights[i]))]
+        metrics = self.parts.policy.backward(rows, CloningLoss())
+        lr = cloning.schedule.at(step, cloning.steps)
+        metrics |= {f"cloning/{name}": value for name, value in self.parts.policy.step(lr).items()}
+        metrics["cloning/lr"] = lr
+        metrics["cloning/demonstrations"] = float((step + 1) * cloning.batch)
+        self.done += 1
+        return StepResult(step, "clone", metrics, ())
+
+    # -- the loop -------------------------------------------------------------------------------------------------------------
+
+    def _begin_learning(self) -> None:
+        """Makes the judge and the reference from the policy as it is now."""
+        self.parts.policy.restart_optimizer(self.learning.optimizer)
+        self._reward = self.parts.judge()
+        self._reference = self.parts.reference() if self.parts.reference is not None else None
+
+    def _learn_step(self) -> StepResult:
+        parts, plan, step = self.parts, self.learning, self.done
+        reward = self._reward
+        assert reward is not None
+        at = step - self.clone_steps
+        clock = _Clock()
+        groups, drawn = collect(parts, plan, (self.seed, "rollout", at), at)
+        clock.lap("time/rollout_s")
+        metrics: Metrics = {"rollout/drawn_groups": float(drawn)}
+        scored = reward.score(groups)
+        learns = isinstance(reward, RewardLearner)
+        if learns and plan.learn == "before":
+            metrics |= reward.learn(scored)
+            scored = reward.score(groups)
+        if self._reference is not None:
+            scored = _with_reference(scored, self._reference)
+        clock.lap("time/score_s")
+        credited = parts.assign(scored)
+        metrics |= credit_metrics(credited)
+        lr = plan.schedule.at(at, plan.steps)
+        metrics |= update(parts.policy, credited, plan, lr=lr, seed=(self.seed, "minibatch", at))
+        clock.lap("time/update_s")
+        if learns and plan.learn == "after":
+            metrics |= reward.learn(scored)
+        clock.lap("time/judge_s")
+        metrics |= parts.curriculum.observe(groups)
+        metrics |= clock.laps
+        self.done += 1
+        return StepResult(step, "learn", metrics, credited)
+
+    # -- state ----------------------------------------------------------------------------------------------------------------
+
+    def models(self) -> dict[str, Saveable]:
+        """Everything with weights, by name."""
+        made: dict[str, Saveable] = {"policy": self.parts.policy}
+        if isinstance(self._reward, RewardLearner):
+            made |= self._reward.models()
+        if self._reference is not None:
+            made["reference"] = self._reference
+        return made
+
+    def state(self) -> dict[str, JSON]:
+        """All else that the next step depends on."""
+        reward = self._reward.state() if isinstance(self._reward, RewardLearner) else {}
+        return {"done": self.done, "learning": self._reward is not None, "curriculum": self.parts.curriculum.state(), "reward": reward}
+
+    def restore(self, state: Mapping[str, JSON], load: Callable[[Mapping[str, Saveable]], None]) -> None:
+        """Goes on from `state`; `load` restores the weights of `models()`."""
+        done, curriculum, reward = state["done"], state["curriculum"], state["reward"]
+        assert isinstance(done, int) and isinstance(curriculum, dict) and isinstance(reward, dict)
+        self.done = done
+        if state["learning"]:
+            self._begin_learning()
+        load(self.models())
+        self.parts.curriculum.restore(curriculum)
+        if isinstance(self._reward, RewardLearner):
+            self._reward.restore(reward)
+
+
+def collect(parts: Parts, plan: Learning, seed: tuple[int | str, ...], step: int) -> tuple[list[Group[Episode]], int]:
+    """Draws and plays tasks until `plan.groups` groups are admitted.
+
+    Returns:
+        the groups, and how many were drawn.
+
+    Raises:
+        RunError: The draw budget is spent; says what was found and what to change (U73).
+    """
+    policy = parts.policy.snapshot()
+    admitted: list[Group[Episode]] = []
+    drawn = 0
+    while len(admitted) < plan.groups:
+        wanted = plan.groups - len(admitted)
+        if drawn + wanted > plan.draw_budget * plan.groups:
+            raise RunError(
+                f"Step {step}: {drawn} groups were drawn and {len(admitted)} admitted by the curriculum; {plan.groups} are needed within "
+                f"a draw budget of {plan.draw_budget} x {plan.groups}. Tasks may be all too easy or all too hard: change curriculum.difficulty, "
+                "loosen its filter, or raise rollout.draw_budget."
+            )
+        tasks = parts.curriculum.draw(wanted, step)
+        played = rollout(parts.domain, tasks, policy, parts.player, group_size=plan.group_size, seed=(*seed, drawn))
+        drawn += wanted
+        admitted += [group for group in played if parts.curriculum.admit(group)]
+    return admitted, drawn
+
+
+def update(policy: Model, groups: Sequence[Group[Credited]], plan: Learning, *, lr: float, seed: tuple[int | str, ...]) -> Metrics:
+    """Epochs x minibatches of policy updates on one batch; returns means over the updates."""
+    groups = _with_old(policy, groups) if plan.old_logprobs == "trainer" else groups
+    loss = Watched(plan.loss)
+    metrics: list[Metrics] = []
+    for epoch in range(plan.epochs):
+        order = generator(*seed, epoch).permutation(len(groups)) if plan.minibatches > 1 else np.arange(len(groups))
+        for picked in np.array_split(order, plan.minibatches):
+            rows = policy_rows(
+                [groups[i] for i in sorted(picked)], lambda n: token_weights(n, plan.averaging, constant=plan.constant), _old
+            )
+            made = policy.backward([row for row in rows if _has_gradient(row, plan.loss)], loss)
+            stepped = policy.step(lr)
+            metrics.append(made | {f"policy/{name}": value for name, value in stepped.items()})
+    total = {name: float(np.mean([m[name] for m in metrics if name in m])) for m in metrics for name in m}
+    if "sampler/mismatch_ms" in total:
+        total["sampler/mismatch_rms"] = math.sqrt(total.pop("sampler/mismatch_ms"))
+    total["policy/lr"] = lr
+    return total
+
+
+def _has_gradient(row: Row, loss: PolicyLoss) -> bool:
+    """False where every advantage is 0 and no other term pulls: such a row is not worth computing, and changes nothing."""
+    return bool(loss.kl_coef or loss.entropy_coef or np.any(row.advantage != 0))
+
+
+def _old(scored: Scored) -> Floats:
+    return scored.episode.logprobs_T if scored.old_logprobs_T is None else scored.old_logprobs_T
+
+
+def _token_logprobs(policy: Policy, episodes: Sequence[Episode]) -> list[Floats]:
+    """Log-probs of each episode's sampled tokens by the trainer's forward path. [T] each"""
+    rows = [episode_rows(episode) for episode in episodes]
+    return join(policy.logprobs([row for made in rows for row in made]), [len(made) for made in rows])
+
+
+def _with_reference(groups: Sequence[Group[Scored]], reference: Policy) -> list[Group[Scored]]:
+    found = iter(_token_logprobs(reference, [member.episode for group in groups for member in group.members]))
+    return [Group(group.task, tuple(replace(member, ref_logprobs_T=next(found)) for member in group.members)) for group in groups]
+
+
+def _with_old(model: Model, groups: Sequence[Group[Credited]]) -> list[Group[Credited]]:
+    """Attaches the trainer's log-probs where no earlier stage has."""
+    members = [member for group in groups for member in group.members]
+    found = iter(_token_logprobs(model.snapshot(), [m.scored.episode for m in members if m.scored.old_logprobs_T is None]))
+
+    def attach(member: Credited) -> Credited:
+        if member.scored.old_logprobs_T is not None:
+            return member
+        return replace(member, scored=replace(member.scored, old_logprobs_T=next(found)))
+
+    return [Group(group.task, tuple(attach(member) for member in group.members)) for group in groups]
+
+
+class _Clock:
+    """Seconds of each part of a step."""
+
+    def __init__(self) -> None:
+        self.laps: Metrics = {}
+        self._last = self._start = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name] = now - self._last
+        self.laps["time/step_s"] = now - self._start
+        self._last = now
