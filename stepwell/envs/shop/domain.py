@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stepwell.envs.shop.catalogue import Catalogue
+from stepwell.envs.shop.catalogue import MAX_PRICE, PRICE_STEP, Catalogue
 from stepwell.envs.shop.expert import plan
 from stepwell.envs.shop.goal import Goal
 from stepwell.envs.shop.shop import Shop
 from stepwell.envs.shop.store import Store
 from stepwell.envs.shop.tasks import SPLITS, Maker
+from stepwell.envs.shop.words import OPTION_VALUES, PLAIN_WORDS, SYNONYMS
 from stepwell.errors import ConfigError, nearest
 from stepwell.seeding import generator
 from stepwell.types import Action, Episode, Invalid, Task, Verdict
@@ -52,6 +53,15 @@ class ShopDomain:
         self._maker = Maker(self.store)
         self._num_test_tasks = num_test_tasks
         self._finite: dict[str, tuple[Task, ...]] = {}
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]:
+        """All words and numbers of instructions, pages and expert, sorted: what a word-level tokenizer needs, but for punctuation."""
+        catalogue = self.store.catalogue
+        numbers = {str(n) for n in (*range(PRICE_STEP, MAX_PRICE + 1, PRICE_STEP), *range(10, MAX_PRICE + 21, 10))}
+        options = {word for names in catalogue.options for name in names for word in (name, *OPTION_VALUES[name])}
+        synonyms = {SYNONYMS[word] for word in catalogue.attribute_words if word in SYNONYMS}
+        return tuple(sorted({*PLAIN_WORDS, *catalogue.types, *catalogue.attribute_words, *options, *synonyms, *numbers}))
 
     def task(self, difficulty: float, seed: int, split: str) -> Task:
         """The task of this difficulty (in [0, 1], whatever the domain's range), seed and split."""

@@ -128,7 +128,7 @@ class Shop:
         if not words:
             return self._refuse("search needs words")
         if len(words) > MAX_QUERY_WORDS:
-            return self._refuse(f"search takes {MAX_QUERY_WORDS} words")
+            return self._refuse("too many words")
         self._query = words
         return self._list()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
+from itertools import product as product_of
 
 import numpy as np
 
@@ -23,6 +25,7 @@ MAX_ATTRIBUTES = 3
 MAX_STEPS = 10
 """No task needs more of the expert's actions."""
 _TRIES = 24
+_OPTION_CHOICES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def axes(difficulty: float, rng: np.random.Generator) -> Axes:
     return Axes(
         num_attributes=min(level(1.4, 3.0), MAX_ATTRIBUTES),
         num_options=min(level(0.6, 2.0), 2),
-        lookalikes=max(level(-0.4, 2.0), 0),
+        lookalikes=max(level(-0.2, 2.0), 0),
         has_limit=bool(level(-0.1, 0.9)),
         hidden=bool(level(-0.3, 0.5)),
         wording=min(max(level(-0.8, 2.0), 0), 2),
@@ -97,35 +100,44 @@ class Maker:
     def _goal(self, wanted: Axes, split: str, rng: np.random.Generator) -> Goal:
         """Of some draws, the first with the wanted number of lookalikes, else the nearest."""
         best: tuple[int, Goal] | None = None
-        tries = 0
-        while best is None or (best[0] > 0 and tries < _TRIES):
-            tries += 1
-            goal = self._draw(wanted, split, rng)
-            done = None if goal is None else plan(goal, self._store)
-            if goal is None or done is None or len(done.actions) > MAX_STEPS:
-                if tries > 100 * _TRIES:
-                    raise ConfigError(
-                        f"The shop of {len(self._store.catalogue)} products has no task of split {split!r} with {wanted}; use more products."
-                    )
-                continue
-            distance = abs(done.num_lookalikes - wanted.lookalikes)
-            if best is None or distance < best[0]:
-                best = (distance, goal)
-        return best[1]
+        for tries in count():
+            for goal in self._draw(wanted, split, rng):
+                done = plan(goal, self._store)
+                if done is None or len(done.actions) > MAX_STEPS:
+                    continue
+                distance = abs(done.num_lookalikes - wanted.lookalikes)
+                if distance == 0:
+                    return goal
+                if best is None or distance < best[0]:
+                    best = (distance, goal)
+            if best is not None and tries >= _TRIES:
+                return best[1]
+            if tries >= 100 * _TRIES:
+                break
+        size = len(self._store.catalogue)
+        raise ConfigError(f"The shop of {size} products has no task of split {split!r} with {wanted}; use more products.")
 
-    def _draw(self, wanted: Axes, split: str, rng: np.random.Generator) -> Goal | None:
-        """A goal around a random product of the split, or None where this product cannot carry it."""
+    def _draw(self, wanted: Axes, split: str, rng: np.random.Generator) -> list[Goal]:
+        """Goals around a random product of the split that differ in their options; none where this product cannot carry any."""
         catalogue = self._store.catalogue
         target = int(rng.choice(self._products[split]))
         product = self._store.product(target)
         attributes = _attributes(wanted, product, bool(catalogue.num_brands), rng)
         if product.stock == 0 or len(product.options) < wanted.num_options or not _in_split(catalogue, product, attributes, split):
-            return None
-        names = sorted(rng.permutation(len(product.options))[: wanted.num_options].tolist())
-        options = tuple((product.options[i][0], str(rng.choice(product.options[i][1]))) for i in names)
+            return []
         limit = 10 * (product.price // 10 + 1 + int(rng.integers(2))) if wanted.has_limit else None
         query = (product.type, *attributes) if wanted.wording else (*attributes, product.type)
-        return Goal(product.type, product.department, attributes, options, limit, query, target)
+        return [
+            Goal(product.type, product.department, attributes, options, limit, query, target)
+            for options in _options(wanted.num_options, product, rng)
+        ]
+
+
+def _options(number: int, product: Product, rng: np.random.Generator) -> list[tuple[tuple[str, str], ...]]:
+    """Some choices of `number` options that the product offers, in random order."""
+    slots = [product.options[i] for i in sorted(rng.permutation(len(product.options))[:number].tolist())]
+    choices = list(product_of(*([(name, value) for value in values] for name, values in slots)))
+    return [choices[i] for i in rng.permutation(len(choices))[:_OPTION_CHOICES].tolist()]
 
 
 def _attributes(wanted: Axes, product: Product, branded: bool, rng: np.random.Generator) -> tuple[str, ...]:

@@ -1,4 +1,7 @@
-"""All words of the generated shop. Each is one plain lower-case word with one meaning, so that a word-level tokenizer has it as one token."""
+"""All words of the generated shop.
+
+Each is one plain lower-case word with one meaning, so that a word-level tokenizer has it as one token.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["DEPARTMENTS", "OPTION_VALUES", "SYNONYMS", "Department", "brand_names"]
+__all__ = ["DEPARTMENTS", "OPTION_VALUES", "PLAIN_WORDS", "SYNONYMS", "Department", "brand_names"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,15 @@ SYNONYMS: dict[str, str] = {
     "insulated": "thermal",
 }
 """Attribute -> the word that an ambiguous task uses for it. A synonym occurs in no product, so searching for it finds nothing."""
+
+_PLAIN_TEXT = (
+    "find with and price under i want a that is in for less than dollars need below which "  # instructions
+    "search click filter buy p1 p2 p3 p4 next back none "  # actions
+    "also sold out chosen bought no results "  # pages
+    "action such takes query element constraint nothing words too many needs open product first here"  # refusals
+)
+PLAIN_WORDS: tuple[str, ...] = tuple(_PLAIN_TEXT.split())
+"""The words of instructions, actions and pages beside those of the catalogue (some numbers, too)."""
 
 _ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "dr", "kr", "tr", "st", "pl")
 _VOWELS = ("a", "e", "i", "o", "u")
