@@ -80,7 +80,9 @@ def main(folder: Path, mode: str, start: str) -> None:
         assert after is not None
         policy, judge = Number(), Number()
         after.restore_models({"policy": policy, "judge": judge})
-        whole = after.state["weight"] == policy.weight == judge.weight - 1
+        parts = ("manifest.json", "state.json", "models/policy/a", "models/policy/b", "models/judge/a", "models/judge/b")
+        complete = all((path / part).exists() for path in folder.glob("step-*") for part in parts)
+        whole = complete and after.state["weight"] == policy.weight == judge.weight - 1
         new = policy.weight == k
         kept = not new and (after.step, after.state) == (before.step, before.state)
         best = checkpoint.best(folder)

@@ -1,0 +1,72 @@
+"""Other places for metrics: TensorBoard and Weights & Biases, imported only when asked for (extra `track`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from stepwell.errors import MissingExtraError
+from stepwell.types import JSON, Metrics
+
+__all__ = ["Sink", "tensorboard", "wandb"]
+
+
+class Sink(Protocol):
+    """Takes the metrics of each step; missing values (NaN) are left out."""
+
+    def log(self, step: int, metrics: Metrics) -> None: ...
+    def close(self) -> None: ...
+
+
+def tensorboard(folder: Path, *, start: int = 0) -> Sink:
+    """Event files in `folder`, written without torch; a resumed run (`start` steps done) hides what an earlier process wrote later.
+
+    Raises:
+        MissingExtraError: tensorboard is not installed.
+    """
+    try:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    except ImportError as fault:
+        raise MissingExtraError("tensorboard", "track") from fault
+    import time
+
+    writer = EventFileWriter(str(folder))
+    writer.add_event(Event(wall_time=time.time(), step=start, session_log=SessionLog(status=SessionLog.START)))
+
+    class TensorBoard:
+        def log(self, step: int, metrics: Metrics) -> None:
+            values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items() if not math.isnan(value)]
+            writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+            writer.flush()
+
+        def close(self) -> None:
+            writer.close()
+
+    return TensorBoard()
+
+
+def wandb(project: str, name: str, *, folder: Path, config: Mapping[str, JSON]) -> Sink:
+    """A run of Weights & Biases named `name`; a resumed run goes on in it. W&B's own settings (WANDB_MODE, ...) hold.
+
+    Raises:
+        MissingExtraError: wandb is not installed.
+    """
+    try:
+        import wandb as library
+    except ImportError as fault:
+        raise MissingExtraError("wandb", "track") from fault
+    run = library.init(project=project, name=name, id=name, dir=str(folder), config=dict(config), resume="allow")
+    run.define_metric("*", step_metric="step")
+
+    class WandB:
+        def log(self, step: int, metrics: Metrics) -> None:
+            run.log({"step": step, **{key: value for key, value in metrics.items() if not math.isnan(value)}})
+
+        def close(self) -> None:
+            run.finish()
+
+    return WandB()
