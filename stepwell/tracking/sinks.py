@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
@@ -21,7 +22,7 @@ class Sink(Protocol):
 
 
 def tensorboard(folder: Path, *, start: int = 0) -> Sink:
-    """Event files in `folder`, written without torch; a resumed run (`start` steps done) hides what an earlier process wrote later.
+    """Event files in `folder`, written without torch; a resumed run (`start` steps done) hides what an earlier process wrote after that.
 
     Raises:
         MissingExtraError: tensorboard is not installed.
@@ -32,10 +33,8 @@ def tensorboard(folder: Path, *, start: int = 0) -> Sink:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError as fault:
         raise MissingExtraError("tensorboard", "track") from fault
-    import time
-
     writer = EventFileWriter(str(folder))
-    writer.add_event(Event(wall_time=time.time(), step=start, session_log=SessionLog(status=SessionLog.START)))
+    writer.add_event(Event(wall_time=time.time(), step=start + 1, session_log=SessionLog(status=SessionLog.START)))
 
     class TensorBoard:
         def log(self, step: int, metrics: Metrics) -> None:
