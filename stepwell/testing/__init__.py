@@ -13,8 +13,8 @@ A check returns nothing, or raises `ContractViolation` with a sentence that says
 """
 
 from stepwell.errors import ContractViolation
-from stepwell.testing.engine import check_engine
+from stepwell.testing.engine import Probe, check_engine
 from stepwell.testing.environment import check_environment
 from stepwell.testing.reward import check_reward
 
-__all__ = ["ContractViolation", "check_engine", "check_environment", "check_reward"]
+__all__ = ["ContractViolation", "Probe", "check_engine", "check_environment", "check_reward"]

@@ -380,6 +380,7 @@ def smollm() -> PreTrainedTokenizerFast:
     return AutoTokenizer.from_pretrained(folder, gguf_file=next(folder.glob("*.gguf")).name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", ["", "You shop."])
 def test_smollm2(smollm: PreTrainedTokenizerFast, system: str) -> None:
     chat = Chat.of(smollm, system=system)

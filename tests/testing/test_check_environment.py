@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from itertools import count
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
 from stepwell.envs.shop import ShopDomain
+from stepwell.envs.shop.webshop import WebShopDomain, WebShopSettings
 from stepwell.errors import EnvironmentFault
 from stepwell.testing import ContractViolation, check_environment
 from stepwell.types import Action, Episode, Invalid, Observation, Reply, Task, Tool, Verdict
@@ -202,3 +204,10 @@ def test_generated_shop() -> None:
     for difficulty in (0.0, 0.5, 1.0):
         check_environment(domain, domain.task(difficulty, 3, "test"))
     assert time.perf_counter() - begin < 10.0
+
+
+@pytest.mark.parametrize("variant", ["compat", "clean"])
+def test_webshop(shared_data: Path, variant: Literal["compat", "clean"]) -> None:
+    domain = WebShopDomain(WebShopSettings(data=shared_data / "data" / "webshop", variant=variant))
+    for task in domain.tasks("test")[:2]:
+        check_environment(domain, task)

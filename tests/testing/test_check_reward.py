@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+import torch
 from builders import make_episode, make_task
 
 from stepwell.credit import by_turn
+from stepwell.engine.local import LocalEngine, Text
+from stepwell.engine.tiny import TinySpec, tiny_model
+from stepwell.protocols import ModelSpec, ProcessReward
+from stepwell.rewards.implicit import ImplicitReward, ImplicitSettings
+from stepwell.rewards.outcome import EnvironmentReward, OutcomeReward
 from stepwell.testing import ContractViolation, check_reward
 from stepwell.types import Episode, Floats, Group, Scored
 
@@ -102,6 +108,21 @@ def test_a_right_reward_passes() -> None:
 def test_each_fault_is_caught(fault: str) -> None:
     with pytest.raises(ContractViolation, match=FAULTS[fault]):
         check_reward(Lengths(fault), groups())
+
+
+@pytest.mark.parametrize("reward", [OutcomeReward(), EnvironmentReward(), EnvironmentReward(invalid_penalty=0.1)])
+def test_outcome_and_environment(reward: ProcessReward) -> None:
+    check_reward(reward, groups())
+
+
+@pytest.mark.parametrize("reference", ["moving", "frozen"])
+def test_implicit_judge(reference: Literal["moving", "frozen"]) -> None:
+    torch.set_num_threads(1)
+    module = tiny_model(64, TinySpec(width=32, feedforward=48, layers=1), seed=0)
+    engine = LocalEngine(module, Text(str, frozenset({2})))
+    policy = engine.model("policy", ModelSpec())
+    judge = engine.model("judge", ModelSpec(of="policy"))
+    check_reward(ImplicitReward(judge, policy, ImplicitSettings(reference=reference)), groups())
 
 
 def test_no_episodes() -> None:
