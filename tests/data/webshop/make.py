@@ -101,7 +101,7 @@ def scripts(instruction: str, asin: str, values: Sequence[str]) -> list[list[str
         [search, item, *clicks, "click[buy now]"],
         [search, "click[next >]", back, item, "click[features]", back, *clicks, back, item, "click[buy now]"],
         ["click[search]", "buy", "search[]", "search[ ]", "click[next >]", "click[back to search]", search, item.upper(), "click[nothing]"],
-        ["search[search_results tea]", "click[x000000004]", "click[description]", back, "click[next >]"],
+        ["search[search_results Cassia Infusion No. 4]", "click[x000000004]", "click[description]", back, "click[next >]"],
     ]
 
 

@@ -14,7 +14,19 @@ from stepwell.envs.shop.webshop.store import Store
 from stepwell.protocols import Environment
 from stepwell.types import Action, Observation
 
-__all__ = ["Outcome", "Player", "clean_oracle", "compat_oracle", "plain_rule", "play", "scripted", "verbatim_rule"]
+__all__ = [
+    "Outcome",
+    "Player",
+    "choices",
+    "clean_oracle",
+    "click",
+    "compat_oracle",
+    "plain_rule",
+    "play",
+    "scripted",
+    "search",
+    "verbatim_rule",
+]
 
 Player = Callable[[Observation], Action]
 """From what is shown to the next action; made for one episode."""
@@ -57,14 +69,30 @@ def verbatim_rule(instruction: str) -> Player:
     return _rule(instruction, lambda values: [value for value in values if value in said])
 
 
+def choices(observation: Observation) -> list[str]:
+    """What can be clicked beside buttons: products on a page of results, option values on an item page."""
+    clicks = [action[len("click[") : -1] for action in observation.admissible or () if action.startswith("click[")]
+    return [element for element in clicks if element not in _NAVIGATION]
+
+
+def search(query: str) -> Action:
+    """A search."""
+    return Action("search", {"query": query})
+
+
+def click(element: str) -> Action:
+    """A click."""
+    return Action("click", {"element": element})
+
+
 def compat_oracle(store: Store, goal: Goal) -> list[Action] | None:
     """Actions that buy the goal's product with its options in the original shop; None where no search finds it."""
     path = _path(store, goal, (goal.instruction, store.products[goal.asin].title))
     if path is None:
         return None
     query, rank = path
-    pages = [_click("next >")] * (rank // PER_PAGE)
-    return [_search(query), *pages, _click(goal.asin.lower()), *(_click(value) for _, value in goal.options), _click("buy now")]
+    pages = [click("next >")] * (rank // PER_PAGE)
+    return [search(query), *pages, click(goal.asin.lower()), *(click(value) for _, value in goal.options), click("buy now")]
 
 
 def clean_oracle(store: Store, goal: Goal) -> list[Action] | None:
@@ -75,9 +103,9 @@ def clean_oracle(store: Store, goal: Goal) -> list[Action] | None:
     if path is None:
         return None
     query, rank = path
-    pages = [_click("next >")] * (rank // PER_PAGE)
-    options = [_click(element) for element in _elements(product, goal)]
-    return [_search(query), *pages, _click(f"p{rank % PER_PAGE + 1}"), *options, _click("buy now")]
+    pages = [click("next >")] * (rank // PER_PAGE)
+    options = [click(element) for element in _elements(product, goal)]
+    return [search(query), *pages, click(f"p{rank % PER_PAGE + 1}"), *options, click("buy now")]
 
 
 def _path(store: Store, goal: Goal, queries: Sequence[str]) -> tuple[str, int] | None:
@@ -100,19 +128,10 @@ def _rule(instruction: str, choose: Callable[[Sequence[str]], list[str]]) -> Pla
 
     def act(observation: Observation) -> Action:
         nonlocal todo
-        clicks = [action[len("click[") : -1] for action in observation.admissible or () if action.startswith("click[")]
-        others = [element for element in clicks if element not in _NAVIGATION]
-        if "buy now" in clicks:
+        others = choices(observation)
+        if "click[buy now]" in (observation.admissible or ()):
             todo = choose(others) if todo is None else todo
-            return _click(todo.pop(0)) if todo else _click("buy now")
-        return _click(others[0]) if others else _search(instruction)
+            return click(todo.pop(0)) if todo else click("buy now")
+        return click(others[0]) if others else search(instruction)
 
     return act
-
-
-def _search(query: str) -> Action:
-    return Action("search", {"query": query})
-
-
-def _click(element: str) -> Action:
-    return Action("click", {"element": element})
