@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Sequence
 
@@ -15,6 +16,7 @@ from stepwell.envs.shop import ShopDomain
 from stepwell.envs.shop.goal import Goal, Grade
 from stepwell.envs.shop.shop import TOOLS, Shop
 from stepwell.errors import ConfigError, EnvironmentFault
+from stepwell.testing import check_environment
 from stepwell.types import Action, Invalid, Reply, Task
 
 DOMAIN = ShopDomain(products=400, seed=5, num_test_tasks=60)
@@ -120,6 +122,16 @@ def test_grade_reads_the_product() -> None:
     )
     assert goal.grade(PRODUCT, chosen) == Grade(type=0.5, num_attributes=1, num_options=1, price=False, num_wanted=5)
     assert Goal("x", "y", ("z",), (), None, ("x",), 0).grade(PRODUCT, {}) == Grade(0.0, 0, 0, None, 1)
+
+
+def test_a_goal_accepts_what_can_be_bought_for_the_full_reward() -> None:
+    assert GOAL.accepts(PRODUCT)
+    assert not GOAL.accepts(PRODUCT._replace(stock=0))
+    assert not GOAL.accepts(PRODUCT._replace(type="rock"))
+    assert not GOAL.accepts(PRODUCT._replace(price=PRODUCT.price + 5))
+    assert not GOAL.accepts(PRODUCT._replace(shown=PRODUCT.shown[1:]))
+    assert not GOAL.accepts(PRODUCT._replace(options=PRODUCT.options[:1]))
+    assert GOAL.accepts(PRODUCT._replace(shown=(), hidden=PRODUCT.attributes))
 
 
 # -- pages --------------------------------------------------------------------------------------------------------------------
@@ -302,6 +314,11 @@ def random_actions(rng: np.random.Generator, number: int) -> list[Action | Inval
     return actions
 
 
+def test_the_shop_keeps_the_contract_of_environments() -> None:
+    for seed in range(10):
+        check_environment(DOMAIN, DOMAIN.draw(seed), seed=seed)
+
+
 def test_replaying_the_actions_reaches_the_same_states() -> None:
     for seed in range(20):
         task = DOMAIN.draw(seed)
@@ -319,6 +336,8 @@ def test_equal_state_keys_mean_equal_futures() -> None:
     assert one[0].observation.state_key == two[2].observation.state_key
     keys = [reply.observation.state_key for reply in one]
     assert len(set(keys)) == len(keys)
+    _, pages = visit(GOAL, [f"search[{PRODUCT.type}]", "click[next]", "filter[price under 60]", f"filter[{NAME} {VALUES[0]}]"])
+    assert len({reply.observation.state_key for reply in pages}) == 4
 
 
 @given(st.lists(st.tuples(st.sampled_from(["search", "click", "filter", "buy", "x"]), st.text(max_size=30)), max_size=12))
@@ -382,6 +401,63 @@ def test_potential_counts_the_actions_to_go() -> None:
 def test_potential_after_a_wrong_purchase_is_its_reward() -> None:
     shop, replies = visit(GOAL, [SEARCH, OPEN, "buy[]"])
     assert shop.potential() == replies[-1].reward == pytest.approx(3 / 5)
+
+
+def fewest_actions(shop: Shop, goal: Goal) -> int:
+    """By breadth-first search over all clicks, the goal's query and limit, and clearing the filters."""
+    always = [Action("search", {"query": " ".join(goal.query)}), Action("filter", {"constraint": "none"})]
+    always += [] if goal.limit is None else [Action("filter", {"constraint": f"price under {goal.limit}"})]
+    level, seen = [shop], set[str]()
+    for num_steps in range(20):
+        following = []
+        for state in level:
+            if state.potential() == 1.0:
+                return num_steps
+            observation = state.step(Invalid("", ""))  # changes nothing, shows what is possible
+            clicks = [BRACKET.parse(text, TOOLS) for text in observation.observation.admissible or ()]
+            for action in [*always, *clicks]:
+                after = copy.copy(state)
+                reply = after.step(action)
+                if reply.reward < 1.0 and reply.done:
+                    continue
+                if reply.observation.state_key not in seen:
+                    seen.add(reply.observation.state_key)
+                    following.append(after)
+        level = following
+    raise AssertionError("no way to the goal")
+
+
+def test_potential_agrees_with_a_search_through_all_states() -> None:
+    rng = np.random.default_rng(1)
+    values = set()
+    for seed, difficulty in enumerate((0.2, 0.5, 0.8, 0.9)):
+        task = DOMAIN.task(difficulty, seed, "train")
+        goal = Goal.of(task)
+        fresh = DOMAIN.environment(task, 0)
+        at_start = fewest_actions(fresh, goal)
+        for length in (0, 1, 2, 3, 4, 6):
+            shop = DOMAIN.environment(task, 0)
+            for action in random_walk(shop, goal, rng, length):
+                shop.step(action)
+            expected = max(0.0, 1.0 - fewest_actions(copy.copy(shop), goal) / at_start)
+            assert shop.potential() == pytest.approx(expected)
+            values.add(round(expected, 3))
+    assert len(values) > 4
+
+
+def random_walk(shop: Shop, goal: Goal, rng: np.random.Generator, length: int) -> list[Action]:
+    """Actions of a customer who wanders about and buys nothing."""
+    walker = copy.copy(shop)
+    actions: list[Action] = []
+    free = [Action("search", {"query": " ".join(goal.query)}), Action("search", {"query": goal.type})]
+    free += [Action("filter", {"constraint": "price under 60"}), *(Action("filter", {"constraint": f"{n} {v}"}) for n, v in goal.options)]
+    for i in range(length):
+        texts = walker.step(Invalid("", "")).observation.admissible or ()
+        clicks = [a for a in (BRACKET.parse(text, TOOLS) for text in texts) if isinstance(a, Action) and a.name != "buy"]
+        choices = free if i == 0 or not clicks or rng.random() < 0.2 else clicks
+        actions.append(choices[int(rng.integers(len(choices)))])
+        walker.step(actions[-1])
+    return actions
 
 
 def test_progress_replays_an_episode() -> None:

@@ -161,6 +161,16 @@ def test_difficulty_is_what_makes_a_rule_player_fail(noise: float) -> None:
     assert success[0] - success[-1] > 0.4, success
 
 
+def test_noise_is_what_makes_it_fail_more() -> None:
+    tasks = [DOMAIN.draw(seed) for seed in range(150)]
+    success = [np.mean([rule_reward(task, noise, seed) == 1.0 for seed, task in enumerate(tasks)]) for noise in (0.0, 0.2, 1.0)]
+    assert success[0] > 0.6
+    first = DOMAIN.rule_player(tasks[0]).act(tasks[0].prompt)
+    assert first in DOMAIN.expert(tasks[0])[:1]
+    assert success[0] - success[1] > 0.1
+    assert success[2] < 0.1
+
+
 def rule_reward(task: Task, noise: float, seed: int) -> float:
     shop = DOMAIN.environment(task, 0)
     observation = shop.start()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from stepwell.envs.shop.catalogue import MAX_PRICE, PRICE_STEP, Catalogue
 from stepwell.envs.shop.expert import plan
 from stepwell.envs.shop.goal import Goal
+from stepwell.envs.shop.players import RulePlayer
 from stepwell.envs.shop.shop import Shop
 from stepwell.envs.shop.store import Store
 from stepwell.envs.shop.tasks import SPLITS, Maker
@@ -113,6 +114,10 @@ class ShopDomain:
         if done is None:
             raise ConfigError(f"Task {task.key!r} cannot be solved in this shop; was it made for another catalogue?")
         return done.actions
+
+    def rule_player(self, task: Task) -> RulePlayer:
+        """A player that reads only what is shown and never goes back: a baseline without learning."""
+        return RulePlayer(task.prompt, self.store.catalogue)
 
     def progress(self, task: Task, actions: Sequence[Action | Invalid]) -> list[float]:
         """`Shop.potential` at the start and after each action: what a judge that knows everything would say."""

@@ -9,7 +9,7 @@ from stepwell.envs.shop.goal import Goal
 from stepwell.envs.shop.store import NO_FILTERS, PAGE_SIZE, Filters, Store
 from stepwell.types import Action
 
-__all__ = ["Plan", "page_of_first", "plan", "steps_after_opening", "steps_from_search"]
+__all__ = ["Plan", "page_of_first", "plan", "steps_after_opening", "steps_by_new_results"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +58,21 @@ def steps_after_opening(goal: Goal) -> int:
     return len(goal.options) + 1
 
 
-def steps_from_search(goal: Goal, store: Store, filters: Filters) -> int:
-    """Actions that one needs who knows the catalogue and has these filters set: search, turn pages, open, choose, buy.
+def steps_by_new_results(goal: Goal, store: Store, query: tuple[str, ...], filters: Filters) -> int:
+    """Fewest actions to the end of a visit, after `query` and with `filters` set, for one who knows the catalogue and lists anew.
 
-    It may set the price filter or clear all filters first. The search is the goal's query.
+    Listing anew is to search with the goal's query, to filter by the goal's limit, to clear the filters, or several of these; then come
+    turning pages, opening, choosing and buying.
     """
-    limited = Filters(under=goal.limit)
-    ways = [(filters, 0), (filters._replace(under=goal.limit), 1), (NO_FILTERS, 1), (limited, 1 if filters == NO_FILTERS else 2)]
-    pages = [(num_filters, page_of_first(goal, store, way)) for way, num_filters in ways]
-    return min(num_filters + 1 + page + 1 + steps_after_opening(goal) for num_filters, page in pages if page is not None)
+    filterings = [(filters, 0), (NO_FILTERS, 1)]
+    if goal.limit is not None:
+        filterings += [(filters._replace(under=goal.limit), 1), (Filters(under=goal.limit), 2)]
+    ways = [(num + 1, page_of_first(goal, store, goal.query, here)) for here, num in filterings]
+    ways += [(num, page_of_first(goal, store, query, here)) for here, num in filterings if query and num]
+    return min(num + page for num, page in ways if page is not None) + 1 + steps_after_opening(goal)
 
 
-def page_of_first(goal: Goal, store: Store, filters: Filters) -> int | None:
-    """Page of the first acceptable result of the goal's query, or None."""
-    found = store.search(goal.query, filters)
+def page_of_first(goal: Goal, store: Store, query: tuple[str, ...], filters: Filters) -> int | None:
+    """The page of the first acceptable product among these results, or None."""
+    found = store.search(query, filters)
     return next((rank // PAGE_SIZE for rank, index in enumerate(found) if goal.accepts(store.product(index))), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from stepwell.envs.shop.catalogue import Product
-from stepwell.envs.shop.expert import steps_after_opening, steps_from_search
+from stepwell.envs.shop.expert import steps_after_opening, steps_by_new_results
 from stepwell.envs.shop.goal import Goal
 from stepwell.envs.shop.store import NO_FILTERS, PAGE_SIZE, Store
 from stepwell.envs.shop.words import OPTION_VALUES
@@ -100,19 +100,18 @@ class Shop:
         1 - (actions to go) / (actions to go at the start)
         ```
 
-        Actions to go are those of one who knows the catalogue: choose what is missing and buy if an acceptable product is open, else the
-        cheaper of walking to one in these results and of searching with the goal's query. What leads away from the goal lowers it;
-        it is cut off at 0.
+        Actions to go are the fewest of one who knows the catalogue, and searches with the goal's query, filters by the goal's limit or
+        not at all, turns pages, opens, chooses and buys. What leads away from the goal lowers it; it is cut off at 0.
         """
         if self._reward is not None:
             return self._reward
         if self._steps_at_start is None:
-            self._steps_at_start = steps_from_search(self._goal, self._store, NO_FILTERS)
+            self._steps_at_start = steps_by_new_results(self._goal, self._store, (), NO_FILTERS)
         return max(0.0, 1.0 - self._steps_to_go() / self._steps_at_start)
 
     def _steps_to_go(self) -> int:
         goal, store = self._goal, self._store
-        ways = [steps_from_search(goal, store, self._filters)]
+        ways = [steps_by_new_results(goal, store, self._query, self._filters)]
         back = 0
         if self._open is not None:
             if goal.accepts(store.product(self._open)):
