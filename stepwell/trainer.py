@@ -166,7 +166,7 @@ class Trainer:
     # -- warm start -----------------------------------------------------------------------------------------------------------
 
     def _clone_step(self) -> StepResult:
-        cloning, step = self.cloning, self.done
+        cloning, step, clock = self.cloning, self.done, _Clock()
         assert cloning is not None
         episodes = [cloning.demonstration(step * cloning.batch + i) for i in range(cloning.batch)]
         failed = [e.ending.reason for e in episodes if e.failed]
@@ -179,6 +179,8 @@ class Trainer:
         metrics |= {f"cloning/{name}": value for name, value in self.parts.policy.step(lr).items()}
         metrics["cloning/lr"] = lr
         metrics["cloning/demonstrations"] = float((step + 1) * cloning.batch)
+        clock.lap("time/clone_s")
+        metrics |= clock.laps
         self.done += 1
         return StepResult(step, "clone", metrics, ())
 
@@ -200,8 +202,7 @@ class Trainer:
         clock.lap("time/rollout_s")
         metrics: Metrics = {"rollout/drawn_groups": float(drawn)}
         scored = reward.score(groups)
-        learns = isinstance(reward, RewardLearner)
-        if learns and plan.learn == "before":
+        if isinstance(reward, RewardLearner) and plan.learn == "before":
             metrics |= reward.learn(scored)
             scored = reward.score(groups)
         if self._reference is not None:
@@ -212,7 +213,7 @@ class Trainer:
         lr = plan.schedule.at(at, plan.steps)
         metrics |= update(parts.policy, credited, plan, lr=lr, seed=(self.seed, "minibatch", at))
         clock.lap("time/update_s")
-        if learns and plan.learn == "after":
+        if isinstance(reward, RewardLearner) and plan.learn == "after":
             metrics |= reward.learn(scored)
         clock.lap("time/judge_s")
         metrics |= parts.curriculum.observe(groups)

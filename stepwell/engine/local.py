@@ -238,7 +238,7 @@ class LocalModel:
                 self.optimizer.gather()
             for name, tally in tallies.items():
                 seen = total.get(name, Mean(0.0, 0.0))
-                total[name] = Mean(seen.total + tally.total, seen.count + tally.count)
+                total[name] = Mean(seen.total + tally.total, seen.weight + tally.weight)
         return {name: tally.value for name, tally in total.items()}
 
     def _backward_two_pass(self, rows: Sequence[Row], picks: list[list[int]], loss: Loss) -> Metrics:

@@ -1,0 +1,330 @@
+"""From a config to the parts of a run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from stepwell.config import (
+    ChatConfig,
+    Config,
+    CreditConfig,
+    CustomConfig,
+    DomainConfig,
+    EnvironmentRewardConfig,
+    GroupCredit,
+    ImplicitConfig,
+    IStarCredit,
+    LocalEngineConfig,
+    OptimizerConfig,
+    OutcomeRewardConfig,
+    RolloutConfig,
+    ShopConfig,
+    TinyEngineConfig,
+    UniformConfig,
+)
+from stepwell.credit import Baseline, Centred, IStar, LeaveOneOut, OutcomeOnly, ProcessToGo, Standardised
+from stepwell.curriculum import Uniform
+from stepwell.engine.chat import Chat, check_fits
+from stepwell.engine.codec import Codec, codec
+from stepwell.engine.load import compute_dtype, load_pretrained, pick_device, use_threads
+from stepwell.engine.local import Budget, LocalEngine, LocalModel, Text
+from stepwell.engine.tiny import TinySpec, tiny_model, word_tokenizer
+from stepwell.envs.shop import ShopDomain
+from stepwell.envs.shop.webshop import WebShopDomain, WebShopSettings
+from stepwell.errors import ConfigError, DataError
+from stepwell.losses import PolicyLoss
+from stepwell.protocols import Assign, Curriculum, Domain, ModelSpec, OptimizerSpec, ProcessReward
+from stepwell.rewards.implicit import ImplicitReward, ImplicitSettings
+from stepwell.rewards.outcome import EnvironmentReward, OutcomeReward
+from stepwell.rollout import Limits, Player, demonstrate
+from stepwell.seeding import derive, generator
+from stepwell.trainer import Cloning, Learning, Parts, Schedule, Trainer
+from stepwell.types import Action, Episode, Invalid, Sampling, Task
+
+__all__ = ["Built", "Speaker", "build", "build_domain", "build_speaker"]
+
+_BASELINES: dict[str, Baseline] = {"grpo": Standardised(), "drgrpo": Centred(), "rloo": LeaveOneOut()}
+
+
+class Speaker(NamedTuple):
+    """A model with everything it needs to speak in a domain."""
+
+    engine: LocalEngine
+    tokenizer: Any
+    player: Player
+    notices: tuple[str, ...]
+
+
+class Built(NamedTuple):
+    """A run, ready to start."""
+
+    domain: Domain
+    speaker: Speaker
+    policy: LocalModel
+    trainer: Trainer
+
+
+def build(config: Config) -> Built:
+    """Makes and checks every part; raises before any token is sampled."""
+    domain = build_domain(config.domain)
+    speaker = build_speaker(config, domain)
+    spec = policy_spec(config)
+    policy = speaker.engine.model("policy", spec)
+    parts = Parts(
+        domain=domain,
+        policy=policy,
+        player=speaker.player,
+        judge=partial(_judge, config, speaker.engine, policy),
+        assign=_assign(config.credit),
+        curriculum=_curriculum(config, domain),
+        reference=policy.keep if config.loss.kl != "none" else None,
+    )
+    cloning = None
+    if config.cloning.steps:
+        cloning = Cloning(
+            steps=config.cloning.steps,
+            batch=config.cloning.batch,
+            schedule=_schedule(config.cloning.optimizer),
+            optimizer=_optimizer(config.cloning.optimizer),
+            demonstration=_demonstrations(config, domain, speaker.player),
+        )
+    return Built(domain, speaker, policy, Trainer(parts, seed=config.seed, cloning=cloning, learning=_learning(config)))
+
+
+def build_domain(config: DomainConfig) -> Domain:
+    """The domain of these settings."""
+    if isinstance(config, ShopConfig):
+        low, high = config.difficulty
+        return ShopDomain(products=config.products, seed=config.seed, difficulty=(low, high), num_test_tasks=config.test_tasks)
+    if isinstance(config, CustomConfig):
+        return cast(Domain, _custom(config, "domain"))
+    settings = config.model_dump(exclude={"kind"})
+    return WebShopDomain(WebShopSettings(**settings))
+
+
+# -- speaking -----------------------------------------------------------------------------------------------------------------
+
+
+def build_speaker(config: Config, domain: Domain) -> Speaker:
+    """Loads or makes the model, and checks that its template and context fit the domain."""
+    engine, act = config.engine, codec(config.chat.codec)
+    use_threads(engine.threads)
+    budget = Budget(engine.micro_tokens, engine.micro_rows)
+    task = _some_task(config, domain)
+    opening = domain.environment(task, 0)
+    first = opening.start().text
+    if isinstance(engine, LocalEngineConfig):
+        device = pick_device(engine.device)
+        module, tokenizer = load_pretrained(engine.model, compute_dtype(engine.dtype, device), device)
+    else:
+        tokenizer = word_tokenizer(_corpus(config, domain, act), engine.vocabulary)
+        module = tiny_model(len(tokenizer), _tiny_spec(engine), derive(config.seed, "weights"))
+    system = "\n\n".join(filter(None, [act.describe(opening.tools) if config.chat.tools else "", config.chat.system]))
+    chat = _chat(tokenizer, config.chat, system)
+    made = LocalEngine(module, Text(tokenizer.decode, chat.eos_ids), budget, seed=derive(config.seed, "adapters"))
+    limit = min(config.rollout.context or made.max_length, made.max_length)
+    check_fits(chat.converse(first).context(), limit=limit, reply=config.rollout.max_tokens, what=f"the first observation of {task.key}")
+    notices = tuple(filter(None, [chat.notice, made.notice]))
+    return Speaker(made, tokenizer, Player(chat, act, _sampling(config.rollout, act), _limits(config.rollout, limit)), notices)
+
+
+def _chat(tokenizer: Any, config: ChatConfig, system: str) -> Chat:
+    window = config.window if config.context == "window" else 0
+    return Chat.of(tokenizer, config.context, window=window, system=system, template=config.template)
+
+
+def _sampling(config: RolloutConfig, act: Codec) -> Sampling:
+    return Sampling(config.temperature, config.max_tokens, tuple(dict.fromkeys((*config.stop, *act.stop))))
+
+
+def _limits(config: RolloutConfig, context: int) -> Limits:
+    return Limits(config.turns, context, config.rows, config.wall_s)
+
+
+def _tiny_spec(engine: TinyEngineConfig) -> TinySpec:
+    return TinySpec(engine.layers, engine.width, engine.feedforward, engine.heads, engine.vocabulary, engine.max_length)
+
+
+def _some_task(config: Config, domain: Domain) -> Task:
+    return _training_task(config, domain, 0, "corpus")
+
+
+def _training_task(config: Config, domain: Domain, number: int, what: str) -> Task:
+    low, high = _difficulty(config)
+    difficulty = round(float(generator(config.seed, what, number).uniform(low, high)), 4)
+    return domain.task(difficulty, derive(config.seed, what, number), "train")
+
+
+def _corpus(config: Config, domain: Domain, act: Codec) -> list[str]:
+    """Texts of expert episodes: what a vocabulary must hold."""
+    assert isinstance(config.engine, TinyEngineConfig)
+    texts: list[str] = []
+    for number in range(config.engine.corpus_tasks):
+        task = _training_task(config, domain, number, "corpus")
+        environment = domain.environment(task, 0)
+        texts.append(environment.start().text)
+        for action in domain.expert(task) or ():
+            texts += [act.format(action, environment.tools), environment.step(action).observation.text]
+    return texts
+
+
+# -- learning -----------------------------------------------------------------------------------------------------------------
+
+
+def policy_spec(config: Config) -> ModelSpec:
+    """What the policy is on its base."""
+    return ModelSpec(
+        kind=config.engine.policy,
+        rank=config.engine.rank,
+        alpha=config.engine.alpha,
+        temperature=config.rollout.temperature,
+        optimizer=_optimizer(config.optimizer),
+    )
+
+
+def _optimizer(config: OptimizerConfig) -> OptimizerSpec:
+    return OptimizerSpec(config.kind, config.betas, config.eps, config.weight_decay, config.max_grad_norm, config.rest_scale)
+
+
+def _schedule(config: OptimizerConfig) -> Schedule:
+    return Schedule(config.lr, config.warmup, config.decay, config.floor)
+
+
+def _learning(config: Config) -> Learning:
+    loss, rollout = config.loss, config.rollout
+    return Learning(
+        steps=config.steps,
+        groups=rollout.groups,
+        group_size=rollout.group_size,
+        loss=PolicyLoss(
+            clip_low=loss.clip_low,
+            clip_high=loss.clip_high,
+            level=loss.ratio,
+            pooling=loss.pooling,
+            old="detached" if loss.old_logprobs == "detached" else "given",
+            kl_coef=None if loss.kl == "none" else loss.kl_coef,
+            kl_kind="k2" if loss.kl == "none" else loss.kl,
+            entropy_coef=loss.entropy_coef,
+        ),
+        schedule=_schedule(config.optimizer),
+        optimizer=_optimizer(config.optimizer),
+        averaging=loss.averaging,
+        constant=loss.constant,
+        old_logprobs=loss.old_logprobs,
+        epochs=loss.epochs,
+        minibatches=loss.minibatches,
+        draw_budget=rollout.draw_budget,
+        learn=config.reward.learn if isinstance(config.reward, ImplicitConfig) else "after",
+    )
+
+
+def _judge(config: Config, engine: LocalEngine, policy: LocalModel) -> ProcessReward:
+    reward = config.reward
+    if isinstance(reward, OutcomeRewardConfig):
+        return OutcomeReward(reward.pay)
+    if isinstance(reward, EnvironmentRewardConfig):
+        return EnvironmentReward(reward.pay, invalid_penalty=reward.invalid_penalty)
+    if isinstance(reward, CustomConfig):
+        return cast(ProcessReward, _custom(reward, "reward"))
+    spec = ModelSpec(
+        kind=reward.model,
+        of="policy",
+        rank=config.engine.rank,
+        alpha=config.engine.alpha,
+        temperature=config.rollout.temperature,
+        optimizer=OptimizerSpec(max_grad_norm=reward.max_grad_norm),
+    )
+    settings = ImplicitSettings(reward.beta, reward.lr, reward.reference, reward.pay, reward.updates)
+    return ImplicitReward(engine.model("judge", spec), policy, settings)
+
+
+def _assign(config: CreditConfig) -> Assign:
+    if isinstance(config, CustomConfig):
+        return cast(Assign, _custom(config, "credit"))
+    if isinstance(config, GroupCredit):
+        return OutcomeOnly(_BASELINES[config.kind])
+    if isinstance(config, IStarCredit):
+        steps = Standardised(noise_floor=config.noise_floor)
+        return IStar(_BASELINES[config.baseline], config.alpha, steps, config.only_mixed)
+    baseline = None if config.baseline == "none" else _BASELINES[config.baseline]
+    return ProcessToGo(baseline, config.alpha, discount=config.discount)
+
+
+def _difficulty(config: Config) -> tuple[float, float]:
+    if isinstance(config.curriculum, UniformConfig) and config.curriculum.difficulty is not None:
+        low, high = config.curriculum.difficulty
+    elif isinstance(config.domain, ShopConfig):
+        low, high = config.domain.difficulty
+    else:
+        low, high = 0.0, 1.0
+    return low, high
+
+
+def _curriculum(config: Config, domain: Domain) -> Curriculum:
+    if isinstance(config.curriculum, CustomConfig):
+        options = {"domain": domain, "seed": config.seed, **config.curriculum.options}
+        return cast(Curriculum, _custom(CustomConfig(kind=config.curriculum.kind, options=options), "curriculum"))
+    return Uniform(domain, _difficulty(config), config.seed)
+
+
+def _demonstrations(config: Config, domain: Domain, player: Player) -> Callable[[int], Episode]:
+    if config.cloning.demonstrations == "expert":
+        return lambda number: demonstrate(domain, _training_task(config, domain, number, "demonstration"), player)
+    path = Path(config.cloning.demonstrations)
+    recorded = _read_demonstrations(path, domain, player.codec)
+
+    def demonstration(number: int) -> Episode:
+        epoch, at = divmod(number, len(recorded))
+        task, actions = recorded[generator(config.seed, "demonstration order", epoch).permutation(len(recorded))[at]]
+        return demonstrate(domain, task, player, actions)
+
+    return demonstration
+
+
+def _read_demonstrations(path: Path, domain: Domain, act: Codec) -> list[tuple[Task, list[Action | Invalid]]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DataError(f"Demonstrations cannot be read from {path}: {error.strerror}.") from None
+    known = {task.key: task for task in domain.tasks("train")}
+    recorded: list[tuple[Task, list[Action | Invalid]]] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            entry = json.loads(line)
+            texts = [str(text) for text in entry["actions"]]
+            task = known[entry["task"]] if "task" in entry else domain.task(entry["difficulty"], entry["seed"], "train")
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f'{path}, line {number}: {error!r}; a demonstration is {{"task": key of a training task, "actions": [text, ...]}}, '
+                'or with "difficulty" and "seed" in place of "task" where tasks are generated.'
+            ) from None
+        tools = domain.environment(task, 0).tools
+        recorded.append((task, [act.parse(text, tools) for text in texts]))
+    if not recorded:
+        raise DataError(f"{path} holds no demonstration.")
+    return recorded
+
+
+def _custom(config: CustomConfig, section: str) -> object:
+    module, _, name = config.kind.partition(":")
+    try:
+        made = vars(importlib.import_module(module))[name]
+    except ImportError as error:
+        raise ConfigError(f"{section}.kind is {config.kind!r}; the module {module} cannot be imported: {error}.") from error
+    except KeyError:
+        raise ConfigError(f"{section}.kind is {config.kind!r}; the module {module} has no {name}.") from None
+    try:
+        return made(**config.options)
+    except TypeError as error:
+        raise ConfigError(f"{section}.options do not fit {config.kind}: {error}.") from error
+
+
+def first_tasks(domain: Domain, split: str, n: int) -> Sequence[Task]:
+    """The first n tasks of a split; fewer where it has fewer."""
+    return tuple(islice(domain.tasks(split), n))

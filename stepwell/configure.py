@@ -1,0 +1,177 @@
+"""From a preset or a YAML file and `key=value` arguments to a checked `Config`, with errors that name key, value, what is allowed and the
+nearest known key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from stepwell.config import Config, DomainConfig, ShopConfig, WebShopConfig
+from stepwell.errors import ConfigError, nearest
+from stepwell.presets import PRESETS, preset
+
+__all__ = ["dump", "load", "load_domain", "parse"]
+
+Tree = dict[str, Any]
+
+
+def load(source: str, overrides: Sequence[str] = ()) -> Config:
+    """A preset's name or a YAML file, changed by `key=value` arguments.
+
+    Keys are dotted (`reward.alpha=0.1`). A key that is no section of the config but a setting of the domain may leave `domain.` out
+    (`data=DIR`). A changed `kind` starts its section anew.
+    """
+    if source in PRESETS:
+        tree = preset(source)
+    elif source.endswith((".yaml", ".yml")) or Path(source).exists():
+        tree = _read(Path(source))
+    else:
+        raise ConfigError(f"There is no preset {source!r} and no file of that name; {nearest(source, PRESETS)}.")
+    for override in overrides:
+        _apply(tree, override)
+    return parse(tree)
+
+
+def load_domain(kind: str, overrides: Sequence[str]) -> DomainConfig:
+    """A domain alone, e.g. for `stepwell play`."""
+    tree: Tree = {"domain": {"kind": kind}}
+    for override in overrides:
+        _apply(tree, override if override.startswith("domain.") else f"domain.{override}")
+    adapter: TypeAdapter[DomainConfig] = TypeAdapter(DomainConfig)
+    try:
+        return adapter.validate_python(tree["domain"])
+    except ValidationError as error:
+        raise ConfigError(_sentences(error, ("domain",))) from None
+
+
+def parse(tree: Mapping[str, Any]) -> Config:
+    """A checked config from a tree of settings."""
+    try:
+        return Config.model_validate(dict(tree))
+    except ValidationError as error:
+        raise ConfigError(_sentences(error, ())) from None
+
+
+def dump(config: Config) -> Tree:
+    """The whole tree, every default written out; JSON-able."""
+    return config.model_dump(mode="json")
+
+
+def _read(path: Path) -> Tree:
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is no YAML: {str(error).splitlines()[0]}") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path} holds a {type(tree).__name__}; a config is a mapping of settings.")
+    if isinstance(start := tree.pop("preset", None), str):
+        if start not in PRESETS:
+            raise ConfigError(f"{path} starts from the preset {start!r}; {nearest(start, PRESETS)}.")
+        return _merged(preset(start), tree)
+    return tree
+
+
+def _merged(below: Tree, above: Tree) -> Tree:
+    """`above` over `below`, section by section; another kind starts a section anew."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        same = isinstance(old, dict) and isinstance(value, dict) and value.get("kind", old.get("kind")) == old.get("kind")
+        merged[key] = _merged(old, value) if same and isinstance(old, dict) else value
+    return merged
+
+
+def _apply(tree: Tree, override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"{override!r} is no setting; write key=value, such as rollout.groups=8.")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = text
+    parts = key.split(".")
+    if parts[0] not in Config.model_fields and any(parts[0] in one.model_fields for one in (ShopConfig, WebShopConfig)):
+        parts = ["domain", *parts]
+    section = tree
+    for part in parts[:-1]:
+        inner = section.get(part)
+        section[part] = dict(inner) if isinstance(inner, dict) else {}
+        section = section[part]
+    if parts[-1] == "kind" and section.get("kind") != value:
+        section.clear()
+    section[parts[-1]] = value
+
+
+# -- errors -------------------------------------------------------------------------------------------------------------------
+
+
+def _sentences(error: ValidationError, prefix: tuple[str, ...]) -> str:
+    return "\n".join(dict.fromkeys(_sentence(details, prefix) for details in error.errors()))
+
+
+def _sentence(details: ErrorDetails, prefix: tuple[str, ...]) -> str:
+    path, model = _walk((*prefix, *(str(part) for part in details["loc"])))
+    key = ".".join(path)
+    kind, got, context = details["type"], details["input"], details.get("ctx", {})
+    if kind == "extra_forbidden":
+        known = model.model_fields if model is not None else Config.model_fields
+        return f"{key} is not a setting; {nearest(path[-1], known)}."
+    if kind == "union_tag_invalid":
+        tags = [tag.strip(" '") for tag in str(context.get("expected_tags", "")).split(",") if "custom" not in tag]
+        tag = str(context.get("tag"))
+        return f"{key}.kind is {tag!r}; {nearest(tag, tags)}, or a class of your own as package.module:Name."
+    if kind == "union_tag_not_found":
+        return f"{key} says no kind; name one, such as {key}.kind=..."
+    if kind == "missing":
+        hint = f"; give it as {path[-1]}=..." if path[0] == "domain" else ""
+        return f"{key} is missing{hint}."
+    if kind == "value_error":
+        return f"{context.get('error', details['msg'])!s}." + (f" (in {key})" if key else "")
+    if kind == "literal_error":
+        allowed = [choice.strip(" '") for choice in str(context.get("expected", "")).replace(" or ", ",").split(",")]
+        return f"{key} is {got!r}; {nearest(str(got), allowed)}."
+    message = details["msg"][0].lower() + details["msg"][1:]
+    return f"{key} is {got!r}; {message.replace('input should', 'it should')}."
+
+
+def _walk(loc: Sequence[str]) -> tuple[list[str], type[BaseModel] | None]:
+    """The path of a setting without pydantic's union tags, and the settings class that holds its last part."""
+    path: list[str] = []
+    model: type[BaseModel] | None = Config
+    holder: type[BaseModel] | None = Config
+    tagged: dict[str, type[BaseModel]] = {}
+    for part in loc:
+        if part in tagged:
+            model, tagged = tagged[part], {}
+            holder = model
+            continue
+        path.append(part)
+        holder = model
+        field = model.model_fields.get(part) if model is not None else None
+        inner = _models(field.annotation) if field is not None else []
+        model = inner[0] if len(inner) == 1 else None
+        tagged = {tag: one for one in inner for tag in _tags(one)} if len(inner) > 1 else {}
+    return path, holder
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if get_origin(annotation) is Annotated:
+        return _models(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [model for part in get_args(annotation) for model in _models(part)]
+    return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []
+
+
+def _tags(model: type[BaseModel]) -> tuple[str, ...]:
+    annotation = model.model_fields["kind"].annotation
+    return tuple(map(str, get_args(annotation))) if get_origin(annotation) is Literal else ("custom",)

@@ -1,0 +1,234 @@
+"""A whole run: folder, logs, checkpoints, evaluations and report around the trainer's loop."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from stepwell import checkpoint
+from stepwell.build import Built, build, first_tasks
+from stepwell.config import Config
+from stepwell.configure import dump
+from stepwell.errors import RunError
+from stepwell.evaluation.evaluate import Evaluation, evaluate
+from stepwell.evaluation.intervals import Interval
+from stepwell.report import Change, Facts, write_report
+from stepwell.runfolder import RunFolder
+from stepwell.tracking import Tracker, episode_metrics, progress, reward_metrics
+from stepwell.tracking.progress import Progress
+from stepwell.tracking.sinks import Sink, tensorboard, wandb
+from stepwell.trainer import StepResult
+from stepwell.types import JSON, Group, Metrics, Scored
+
+__all__ = ["MAY_DIFFER", "NothingLeftError", "peak_memory_bytes", "train"]
+
+MAY_DIFFER = ("steps", "name", "evaluation.every", "checkpoint", "tracking")
+"""Settings that a resumed run may change."""
+
+
+class NothingLeftError(RunError):
+    """The run is finished; a larger `steps` continues it."""
+
+
+class _Totals(NamedTuple):
+    """Sums over all processes of a run."""
+
+    seconds: float = 0.0
+    episodes: int = 0
+    tokens: int = 0
+
+
+def train(config: Config, run: Path, *, resume: bool = False, show: bool = False) -> Iterator[tuple[int, Metrics]]:
+    """Trains; yields (number of updates done, metrics) after every step.
+
+    Everything is checked before any token is sampled. With `resume` a run that was killed at any moment goes on to the same numbers; a
+    folder without a run starts one. When the iterator ends, `report.md` and `report.json` are in the folder.
+
+    Args:
+        config: From `stepwell.load` or `stepwell.parse`.
+        run: The run's folder.
+        resume: Go on with the run in the folder.
+        show: Print a progress bar and notices to standard error.
+
+    Raises:
+        ConfigError: A setting that cannot work.
+        RunError: The folder cannot be used; `NothingLeftError` where the run is finished.
+    """
+    built = build(config)
+    tree = dump(config)
+    folder = (RunFolder.resume if resume else RunFolder.create)(run, tree, may_differ=MAY_DIFFER)
+    with folder:
+        yield from _Conductor(config, built, folder, show=show).conduct()
+
+
+class _Conductor:
+    """Holds what is written down around the loop."""
+
+    def __init__(self, config: Config, built: Built, folder: RunFolder, *, show: bool) -> None:
+        self.config, self.built, self.folder = config, built, folder
+        self.trainer = built.trainer
+        self.totals = _Totals()
+        self.before: dict[str, JSON] = {}
+        self.after: dict[str, JSON] = {}
+        found = folder.rewind()
+        if found is not None:
+            self._restore(found)
+        bar = progress(self.trainer.total_steps, start=self.trainer.done) if show else None
+        if show:
+            for notice in built.speaker.notices:
+                print(f"note: {notice}", file=sys.stderr)
+        self.tracker = Tracker(folder.path, sinks=self._sinks(), progress=bar)
+        self._bar: Progress | None = bar
+
+    def _sinks(self) -> list[Sink]:
+        settings, sinks = self.config.tracking, []
+        if settings.tensorboard:
+            sinks.append(tensorboard(self.folder.path / "tensorboard", start=self.trainer.done))
+        if settings.wandb is not None:
+            sinks.append(wandb(settings.wandb, self.config.name, folder=self.folder.path, config=dump(self.config)))
+        return sinks
+
+    def conduct(self) -> Iterator[tuple[int, Metrics]]:
+        """The steps that are left, each logged and saved when it is due; then the report."""
+        trainer = self.trainer
+        if trainer.done >= trainer.total_steps and self.after:
+            self.report()
+            raise NothingLeftError(
+                f"{self.folder.path} is finished: all {trainer.total_steps} steps are done and nothing is left. "
+                f"Its report is {self.folder.path / 'report.md'}; give a larger steps=... to go on."
+            )
+        with self.tracker:
+            if trainer.done == 0 and trainer.clone_steps == 0 and not self.before:
+                self.tracker.log(0, self._measure_before())
+            for result in trainer.run():
+                metrics = self._after_step(result)
+                yield trainer.done, metrics
+        self.report()
+
+    def _after_step(self, result: StepResult) -> Metrics:
+        trainer, done = self.trainer, self.trainer.done
+        metrics = dict(result.metrics)
+        learnt = done - trainer.clone_steps
+        if result.phase == "learn":
+            episodes = [Group(g.task, tuple(m.scored.episode for m in g.members)) for g in result.groups]
+            scored: list[Group[Scored]] = [Group(g.task, tuple(m.scored for m in g.members)) for g in result.groups]
+            metrics |= episode_metrics(episodes) | reward_metrics(scored)
+            tokens = sum(e.num_tokens for g in episodes for e in g.members)
+            step_s = metrics["time/step_s"]
+            self.totals = _Totals(
+                self.totals.seconds + step_s, self.totals.episodes + sum(len(g.members) for g in episodes), self.totals.tokens + tokens
+            )
+            every = self.config.tracking.episodes_every
+            if every and (learnt % every == 0 or done == trainer.total_steps):
+                self.tracker.log_episodes(done, result.groups)
+        else:
+            self.totals = self.totals._replace(seconds=self.totals.seconds + metrics["time/step_s"])
+        metrics["time/train_s"] = self.totals.seconds
+        if learnt == 0:
+            metrics |= self._measure_before()
+        value = self._validate(metrics, learnt)
+        if done == trainer.total_steps:
+            metrics |= self._measure_after()
+        self.tracker.log(done, metrics)
+        self._save_if_due(done, learnt, value)
+        return metrics
+
+    # -- evaluation -----------------------------------------------------------------------------------------------------------
+
+    def _evaluate(self, split: str, n: int, temperature: float) -> Evaluation:
+        domain, player = self.built.domain, self.built.speaker.player
+        tasks = first_tasks(domain, split, n)
+        seed = (self.config.seed, split, f"temperature {temperature}")
+        return evaluate(domain, tasks, self.built.policy.snapshot(), player.at(temperature), seed=seed)
+
+    def _validate(self, metrics: Metrics, learnt: int) -> float | None:
+        every = self.config.evaluation.every
+        if learnt < 0 or not every or learnt % every:
+            return None
+        sampled = self._evaluate("validation", self.config.evaluation.during, 1.0)
+        greedy = self._evaluate("validation", self.config.evaluation.during, 0.0)
+        metrics |= _named("eval/success", sampled.success) | _named("eval/success_greedy", greedy.success)
+        metrics |= {"eval/score": sampled.score.mean, "eval/turns": sampled.turns, "eval/invalid_actions": sampled.invalid}
+        return sampled.success.mean
+
+    def _measure(self) -> tuple[dict[str, JSON], Metrics]:
+        n = self.config.evaluation.episodes
+        sampled, greedy = self._evaluate("test", n, 1.0), self._evaluate("test", n, 0.0)
+        metrics = _named("test/success", sampled.success) | _named("test/success_greedy", greedy.success)
+        metrics |= {"test/score": sampled.score.mean, "test/score_greedy": greedy.score.mean}
+        return {"sampled": sampled.to_json(), "greedy": greedy.to_json()}, metrics
+
+    def _measure_before(self) -> Metrics:
+        self.before, metrics = self._measure()
+        return metrics
+
+    def _measure_after(self) -> Metrics:
+        self.after, metrics = self._measure()
+        return metrics
+
+    # -- saving ---------------------------------------------------------------------------------------------------------------
+
+    def _save_if_due(self, done: int, learnt: int, value: float | None) -> None:
+        trainer, every = self.trainer, self.config.checkpoint.every
+        due = done == trainer.total_steps or learnt == 0 or value is not None or (learnt % every == 0 if learnt > 0 else done % every == 0)
+        if not due:
+            return
+        state: dict[str, JSON] = {
+            "trainer": trainer.state(),
+            "before": self.before,
+            "after": self.after,
+            "totals": list(self.totals),
+        }
+        checkpoint.save(self.folder.checkpoints, done, models=trainer.models(), state=state, keep=self.config.checkpoint.keep, value=value)
+
+    def _restore(self, found: checkpoint.Checkpoint) -> None:
+        state = found.state
+        trainer, before, after, totals = state["trainer"], state["before"], state["after"], state["totals"]
+        assert isinstance(trainer, Mapping) and isinstance(before, dict) and isinstance(after, dict) and isinstance(totals, list)
+        self.trainer.restore(trainer, found.restore_models)
+        seconds, episodes, tokens = totals
+        self.totals = _Totals(float(seconds), int(episodes), int(tokens))
+        self.before = before
+        self.after = after if self.trainer.done >= self.trainer.total_steps else {}
+
+    def report(self) -> None:
+        """Writes report.md, report.json and plots."""
+        success, greedy = (Change(_interval(self.before, how), _interval(self.after, how)) for how in ("sampled", "greedy"))
+        facts = Facts(
+            title=f"{self.config.name}, seed {self.config.seed}",
+            evaluated=f"{self.config.evaluation.episodes} held-out tasks",
+            success=success,
+            success_greedy=greedy,
+            train_seconds=self.totals.seconds,
+            episodes=self.totals.episodes,
+            tokens=self.totals.tokens,
+            peak_memory_bytes=peak_memory_bytes(),
+            seed=self.config.seed,
+            config_hash=self.folder.config_hash,
+            notes=self.built.speaker.notices,
+        )
+        write_report(self.folder.path, facts)
+        self.facts = facts
+
+
+def peak_memory_bytes() -> int:
+    """Largest resident memory of this process so far."""
+    scale = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+
+
+def _interval(measured: dict[str, JSON], how: str) -> Interval | None:
+    part = measured.get(how)
+    found = part["success"] if isinstance(part, dict) else None
+    if not isinstance(found, dict):
+        return None
+    return Interval(*(float(np.float64(found[name])) for name in ("mean", "low", "high")))
+
+
+def _named(name: str, interval: Interval) -> Metrics:
+    return {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
