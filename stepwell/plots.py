@@ -57,8 +57,8 @@ PANELS: tuple[Panel, ...] = (
         "success.png",
         (
             Series("rollout/success", "training episodes"),
-            Series("eval/success", "held-out, temperature 1", "points"),
-            Series("eval/success_greedy", "held-out, greedy", "points"),
+            Series("eval/success", "validation, temperature 1", "points"),
+            Series("eval/success_greedy", "validation, greedy", "points"),
         ),
         "share of episodes",
         "Share of successful episodes; bars at the evaluations are 95 % intervals.",

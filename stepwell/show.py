@@ -178,11 +178,12 @@ def _remarks(turn: TurnRecord) -> list[str]:
 
 
 def _numbers(step: StepRecord) -> Text:
-    text = Text()
+    """Rewards and advantage in one line; below one another where there are more than two components, to leave room for the text."""
+    text = Text(justify="right")
     for name, value in step.rewards.items():
         text.append(f"{neutral(name)} ", style="dim")
         text.append_text(_signed(value))
-        text.append("  ")
+        text.append("  " if len(step.rewards) <= 2 else "\n")
     text.append("advantage ", style="dim")
     return text.append_text(_signed(step.advantage))
 

@@ -17,7 +17,7 @@ __all__ = ["HEADLINE", "Progress", "progress"]
 
 HEADLINE: dict[str, str] = {
     "success": "rollout/success",
-    "held-out": "eval/success",
+    "validation": "eval/success",
     "entropy": "policy/entropy",
     "kl": "policy/kl_ref",
     "judge pairs": "judge/fresh_pair_accuracy",

@@ -105,3 +105,13 @@ def one_group() -> Callable[..., Group[Credited]]:
         return Group(members[0].scored.episode.task, members)
 
     return make
+
+
+@pytest.fixture
+def finished_run(request: pytest.FixtureRequest) -> Path:
+    """The folder of a finished run: the suite's session fixture `smoke_run` where there is one."""
+    try:
+        folder: Path = request.getfixturevalue("smoke_run")
+    except pytest.FixtureLookupError:
+        pytest.skip("no finished run is at hand: the suite has no fixture smoke_run")
+    return folder
