@@ -113,8 +113,13 @@ def _change_json(change: Change) -> dict[str, JSON]:
 
 
 def _interval_json(interval: Interval | None) -> JSON:
-    """None where nothing was measured, which a mean of NaN (no graded episode) is too."""
-    return None if interval is None or math.isnan(interval.mean) else {name: float(value) for name, value in interval._asdict().items()}
+    known = _measured(interval)
+    return None if known is None else {name: float(value) for name, value in known._asdict().items()}
+
+
+def _measured(interval: Interval | None) -> Interval | None:
+    """None where nothing was measured, which a mean of NaN (no graded episode) says too."""
+    return None if interval is None or math.isnan(interval.mean) else interval
 
 
 def _markdown(facts: Facts, plots: Sequence[Plot], missing: Sequence[str]) -> str:
@@ -130,7 +135,7 @@ def _rows(facts: Facts) -> list[_Row]:
 
 
 def _row(name: str, change: Change) -> _Row:
-    before, after = change
+    before, after = (_measured(interval) for interval in change)
     moved = "-"
     if before is not None and after is not None:
         points = difference(before, after)
@@ -139,7 +144,7 @@ def _row(name: str, change: Change) -> _Row:
 
 
 def _percent(interval: Interval | None) -> str:
-    if interval is None or math.isnan(interval.mean):
+    if interval is None:
         return "not measured"
     return f"{100 * interval.mean:.1f} % ({100 * interval.low:.1f} to {100 * interval.high:.1f})"
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 from stepwell.errors import MissingExtraError
+from stepwell.files import write_atomic
 from stepwell.types import JSON, Metrics
 
 __all__ = ["Sink", "tensorboard", "wandb"]
@@ -49,7 +51,8 @@ def tensorboard(folder: Path, *, start: int = 0) -> Sink:
 
 
 def wandb(project: str, name: str, *, folder: Path, config: Mapping[str, JSON]) -> Sink:
-    """A run of Weights & Biases named `name`; a resumed run goes on in it. W&B's own settings (WANDB_MODE, ...) hold.
+    """A run of Weights & Biases named `name`. Its id is kept in `folder`, so that a resumed run goes on in it, and a new one of the same
+    name does not. W&B's own settings (WANDB_MODE, ...) hold.
 
     Raises:
         MissingExtraError: wandb is not installed.
@@ -58,7 +61,12 @@ def wandb(project: str, name: str, *, folder: Path, config: Mapping[str, JSON]) 
         import wandb as library
     except ImportError as fault:
         raise MissingExtraError("wandb", "track") from fault
-    run = library.init(project=project, name=name, id=name, dir=str(folder), config=dict(config), resume="allow")
+    id_file = folder / ".wandb-id"
+    if not id_file.exists():
+        write_atomic(id_file, uuid.uuid4().hex[:16])
+    run = library.init(
+        project=project, name=name, id=id_file.read_text(encoding="utf-8"), dir=str(folder), config=dict(config), resume="allow"
+    )
     run.define_metric("*", step_metric="step")
 
     class WandB:

@@ -5,10 +5,8 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,16 +36,6 @@ while True:
     checkpoint.save(folder, step, models={"policy": Big(step)}, state={"step": step}, keep=2, value=(step * 7 % 5) / 5)
     print(step, flush=True)
 """
-
-
-@pytest.fixture
-def memory_folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: a kill leaves the same there, and fsync takes no time."""
-    if not Path("/dev/shm").is_dir():
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        yield Path(folder)
 
 
 @pytest.mark.parametrize("start", ["clean", "wreck"])

@@ -252,8 +252,16 @@ def test_wandb_is_told_the_step_and_no_missing_number(tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "wandb", module)
     with Tracker(tmp_path, sinks=[wandb("shop", "quick-0", folder=tmp_path, config={"seed": 0})]) as tracker:
         tracker.log(1, {"rollout/success": 0.25, "judge/loss": math.nan})
-    settings = {"project": "shop", "name": "quick-0", "id": "quick-0", "dir": str(tmp_path), "config": {"seed": 0}, "resume": "allow"}
-    assert said == [settings, ("*", "step"), {"step": 1, "rollout/success": 0.25}, "finished"]
+    settings = said.pop(0)
+    first = settings.pop("id")
+    assert settings == {"project": "shop", "name": "quick-0", "dir": str(tmp_path), "config": {"seed": 0}, "resume": "allow"}
+    assert said == [("*", "step"), {"step": 1, "rollout/success": 0.25}, "finished"]
+    said.clear()
+    wandb("shop", "quick-0", folder=tmp_path, config={})  # resumed: the same run of W&B
+    (tmp_path / "other").mkdir()
+    wandb("shop", "quick-0", folder=tmp_path / "other", config={})  # a new run of the same name: another one
+    resumed, other = (entry["id"] for entry in said if isinstance(entry, dict))
+    assert (resumed == first, other == first) == (True, False)
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb"])

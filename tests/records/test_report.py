@@ -86,6 +86,8 @@ def test_what_was_not_measured_is_null_and_said(small_run: Path) -> None:
     assert report["success"] == report["success_greedy"] == {"before": None, "after": None}
     assert "| success at temperature 1 | not measured | not measured | - |" in text
     assert "greedy |" not in text
+    text = write_report(small_run, replace(FACTS, success=Change(wilson(0, 0), wilson(1, 2)))).read_text()
+    assert "| success at temperature 1 | not measured | 50.0 % (9.5 to 90.5) | - |" in text
     text = write_report(small_run, replace(facts, success=Change(None, None))).read_text()
     assert "Nothing was evaluated." in text
 

@@ -240,14 +240,14 @@ def loop(folder: Path, fake_model: Make, *, dies: tuple[int, str] = (0, "")) -> 
         return [int(line.metrics["curriculum/item"]) for line in read_metrics(folder)], policy.weight, float(pool.draws.random())
 
 
-def test_u71_u72_killed_twice_equals_uninterrupted(tmp_path: Path, fake_model: Make) -> None:
-    ids, weight, random = loop(tmp_path / "whole", fake_model)
+def test_u71_u72_killed_twice_equals_uninterrupted(memory_folder: Path, fake_model: Make) -> None:
+    ids, weight, random = loop(memory_folder / "whole", fake_model)
     assert sorted(ids) == list(range(20))
-    metrics = (tmp_path / "whole" / "metrics.jsonl").read_bytes()
+    metrics = (memory_folder / "whole" / "metrics.jsonl").read_bytes()
     deaths = [*product([1, 3, 7, 12, 20], ["before log", "after log", "after save"])]
     pairs = [((7, "after log"), (12, "before log")), *((death, deaths[(i * 7 + 3) % len(deaths)]) for i, death in enumerate(deaths))]
     for number, pair in enumerate(pairs):
-        folder = tmp_path / str(number)
+        folder = memory_folder / str(number)
         for death in pair:
             try:
                 loop(folder, fake_model, dies=death)
@@ -258,4 +258,4 @@ def test_u71_u72_killed_twice_equals_uninterrupted(tmp_path: Path, fake_model: M
         assert (folder / "metrics.jsonl").read_bytes() == metrics, pair
         final = checkpoint.latest(folder / "checkpoints")
         assert final is not None
-        assert json.dumps(dict(final.state)) == json.dumps(dict(checkpoint.latest(tmp_path / "whole" / "checkpoints").state))  # type: ignore[union-attr]
+        assert json.dumps(dict(final.state)) == json.dumps(dict(checkpoint.latest(memory_folder / "whole" / "checkpoints").state))  # type: ignore[union-attr]
