@@ -68,6 +68,7 @@ def odd(records: list[dict[str, object]]) -> None:
         "Bottom": [{"value": "small"}, {"value": "description"}],
     }
     records[4]["small_description"] = ["", "second bullet"]
+    records[9]["customization_options"] = {"Color": [{"value": value} for value in ("red", "blue", "red")]}  # its goals occur twice
     records[8]["pricing"] = "$1,299.00 - $1,399.50 - $9"
     records.append(dict(records[0], name="a repeat, to be dropped"))
     records.append(dict(records[0], asin="nan"))

@@ -3,6 +3,8 @@
 An episode walks over pages. `search[words]` is taken everywhere; `click[x]` where x is the lower-cased text of a button, a product's key
 or an option value in view. Anything else changes nothing. The original tells what page it is on by looking for words in the page's URL,
 which holds the search words too: that is why `_believed` is not always the kind of page.
+
+Left out: the original's debug queries (a first word `<r>`, `<a>`, `<c>` or `<q>`), and its crash on more than 1,024 different search terms.
 """
 
 from __future__ import annotations
