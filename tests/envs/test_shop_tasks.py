@@ -219,7 +219,7 @@ def test_errors_name_what_is_allowed() -> None:
     with pytest.raises(ConfigError, match="num_test_tasks is 0"):
         ShopDomain(num_test_tasks=0)
     with pytest.raises(ConfigError, match=r"only \d+ different tasks"):
-        _ = ShopDomain(products=50, difficulty=(0.0, 0.0), num_test_tasks=500).tasks("test")
+        _ = ShopDomain(products=50, difficulty=(0.0, 0.0), num_test_tasks=300).tasks("test")
 
 
 # -- expert -------------------------------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class ShopDomain:
                 seen.add(task.prompt)
                 yield task
             seed += 1
-            if seed > 50 * self._num_test_tasks:
+            if seed > 20 * self._num_test_tasks:
                 raise ConfigError(
                     f"The shop of {len(self.store.catalogue)} products has only {len(seen)} different tasks to test on; "
                     f"num_test_tasks is {self._num_test_tasks}: ask for fewer, or for more products."
