@@ -1,13 +1,17 @@
 """Keys and values of many rows that live across turns, without holes.
 
-Token j of row r stands in column j of slot r, in every layer. A turn feeds only its new tokens, each written at its own place; padding of
-a chunk lands behind the row's end, is masked, and is overwritten by what comes next. So nothing has to be compacted but the rows
-themselves: rows that are still sampling occupy the first slots, and attention reads one contiguous view.
+Token j of a row stands in column j of the row's slot, in every layer. A turn feeds only its new tokens, each written at its own place;
+padding of a chunk lands behind the row's end, is masked, and is overwritten by what comes next. So a row may be cut back to any prefix for
+nothing, and only whole rows ever move: those that are still sampling are brought to the first slots, where attention reads one
+contiguous view, once enough of them have finished.
 
-Legend: R slot, C column (position), H head, D head width, Q new tokens.
+Legend: R slot of a batch, C column (position), H head, D head width, Q new tokens.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,58 +24,55 @@ __all__ = ["SlotCache"]
 
 _COLUMNS = 64
 """Columns are added in multiples of this."""
+_GROWTH = 1.25
+"""Room for columns grows by this factor at least, so that long episodes are not copied at every turn."""
+_WORTH = 8
+"""A shared prefix of fewer tokens is not worth a copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the next chunk goes: which slots, [R]; which column each token takes, [R, Q]; how many columns attention reads."""
+
+    read: Tensor | slice
+    slots: Tensor
+    columns: Tensor
+    width: int
+    room: tuple[int, int]
 
 
 class _SlotLayer(CacheLayerMixin):  # type: ignore[misc]
-    """One layer's keys and values, [R, C, H, D]; `place` says where the next chunk goes."""
+    """One layer's keys and values, [slots, C, H, D]."""
 
     is_sliding = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: Tensor | slice = slice(0, 0)
-        self.columns: Tensor = torch.zeros(0)
-        self.width = 0
+    keys: Tensor | None
+    values: Tensor | None
+    at: _Place
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to do: `SlotCache.reserve` allocates; the first chunk fixes shapes."""
-
-    def allocate(self, rows: int, columns: int, like: Tensor) -> None:
-        """Grows to at least this size, keeping what is there."""
-        heads, width = like.shape[1], like.shape[3]
-        old_keys, old_values = self.keys, self.values
-        if old_keys is not None and old_keys.shape[0] >= rows and old_keys.shape[1] >= columns:
-            return
-        shape = (
-            (rows, columns, heads, width)
-            if old_keys is None
-            else (max(rows, old_keys.shape[0]), max(columns, old_keys.shape[1]), heads, width)
-        )
-        self.keys = torch.zeros(shape, dtype=like.dtype, device=like.device)
-        self.values = torch.zeros(shape, dtype=like.dtype, device=like.device)
-        if old_keys is not None and old_values is not None:
-            self.keys[: old_keys.shape[0], : old_keys.shape[1]] = old_keys
-            self.values[: old_values.shape[0], : old_values.shape[1]] = old_values
-        self.is_initialized = True
+        """Nothing to do: the first chunk allocates."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
-        """Writes a chunk [b, H, Q, D] at its place and returns all that its rows hold, [b, H, width, D]."""
-        self.allocate(self.num_rows, self.num_columns, key_states)
-        assert self.keys is not None and self.values is not None
-        index = self.index
-        self.keys[index, self.columns] = key_states.transpose(1, 2)
-        self.values[index, self.columns] = value_states.transpose(1, 2)
-        return self.keys[self.rows, : self.width].transpose(1, 2), self.values[self.rows, : self.width].transpose(1, 2)
+        """Writes a chunk [R, H, Q, D] at its place and returns all that its rows hold, [R, H, width, D]."""
+        at = self.at
+        keys = self.keys = _grown(self.keys, at.room, key_states)
+        values = self.values = _grown(self.values, at.room, value_states)
+        self.is_initialized = True
+        keys[at.slots, at.columns] = key_states.transpose(1, 2)
+        values[at.slots, at.columns] = value_states.transpose(1, 2)
+        return keys[at.read, : at.width].transpose(1, 2), values[at.read, : at.width].transpose(1, 2)
 
-    def place(self, rows: Tensor | slice, index: Tensor, columns: Tensor, width: int, size: tuple[int, int]) -> None:
-        self.rows, self.index, self.columns, self.width = rows, index, columns, width
-        self.num_rows, self.num_columns = size
+    def copy(self, sources: Tensor, targets: Tensor, width: int) -> None:
+        """Gives each target slot the first columns of its source; all are read before any is written."""
+        assert self.keys is not None and self.values is not None, "something was fed before"
+        self.keys[targets, :width] = self.keys[sources, :width]
+        self.values[targets, :width] = self.values[sources, :width]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.width, 0
+        return self.at.width, 0
 
     def get_seq_length(self, *_: object) -> int:
-        return self.width
+        return self.at.width
 
     def get_max_length(self) -> int:
         return -1
@@ -82,76 +83,156 @@ class _SlotLayer(CacheLayerMixin):  # type: ignore[misc]
 
 
 class SlotCache:
-    """Slots of cached rows. `tokens[r]` are the token ids whose keys and values slot r holds."""
+    """Slots of cached rows.
 
-    def __init__(self, num_layers: int, device: torch.device, dtype: torch.dtype) -> None:
+    Attributes:
+        tokens: The token ids whose keys and values each slot holds.
+        lengths: How many they are; ahead of `tokens` while a row is being extended.
+    """
+
+    def __init__(self, num_layers: int, max_length: int, device: torch.device, dtype: torch.dtype) -> None:
         self.layers = [_SlotLayer() for _ in range(num_layers)]
         self.cache = Cache(layers=self.layers)
-        self.device, self.dtype = device, dtype
+        self.max_length, self.device, self.dtype = max_length, device, dtype
         self.tokens: list[Ids] = []
+        self.lengths: list[int] = []
         self.columns = 0
 
-    def admit(self, contexts: list[Ids]) -> None:
-        """Makes slot i hold the longest whole cached row that is a proper prefix of context i; others are emptied.
+    # -- which slot -----------------------------------------------------------------------------------------------------------
 
-        The last token of a context is always left to be fed, so that its logits exist.
-        """
-        by_tokens: dict[bytes, list[int]] = {}
-        for r, held in enumerate(self.tokens):
-            by_tokens.setdefault(held.tobytes(), []).append(r)
-        lengths = sorted({len(held) for held in self.tokens if len(held)}, reverse=True)
-        source: list[int] = []
-        for context in contexts:
-            slots = next((by_tokens[key] for n in lengths if n < len(context) and by_tokens.get(key := context[:n].tobytes())), None)
-            source.append(slots.pop(0) if slots else -1)
-        held = [self.tokens[r] if r >= 0 else np.zeros(0, np.int64) for r in source]
-        self._gather(source)
-        self.tokens = held
+    def admit(self, contexts: Sequence[Ids]) -> list[int]:
+        """Gives every context a slot of its own that holds a prefix of it, the longest that is to be had.
 
-    def _gather(self, source: list[int]) -> None:
-        if source == list(range(len(source))) or all(r < 0 for r in source):
-            return
-        index = torch.tensor([max(r, 0) for r in source], device=self.device)
-        for layer in self.layers:
-            if layer.keys is not None and layer.values is not None:
-                layer.keys, layer.values = layer.keys[index], layer.values[index]
+        The last token of a context is always left to be fed, so that its hidden state exists. A slot's row is taken over where the context
+        extends all of it; else the longest common prefix with any slot is cut out or copied.
 
-    def copy(self, source: int, targets: list[int]) -> None:
-        """Gives slots `targets` all that slot `source` holds."""
-        n = len(self.tokens[source])
-        for layer in self.layers:
-            assert layer.keys is not None and layer.values is not None
-            layer.keys[targets, :n] = layer.keys[source, :n]
-            layer.values[targets, :n] = layer.values[source, :n]
-        for r in targets:
-            self.tokens[r] = self.tokens[source]
-
-    def swap(self, a: int, b: int) -> None:
-        """Exchanges two slots."""
-        if a == b:
-            return
-        pair = torch.tensor([a, b], device=self.device)
-        for layer in self.layers:
-            assert layer.keys is not None and layer.values is not None
-            layer.keys[pair] = layer.keys[pair.flip(0)]
-            layer.values[pair] = layer.values[pair.flip(0)]
-        self.tokens[a], self.tokens[b] = self.tokens[b], self.tokens[a]
-
-    def place(self, rows: list[int], chunk: int) -> tuple[Tensor, Tensor]:
-        """Says where the next chunk of `chunk` tokens goes for `rows`.
+        Args:
+            contexts: Token ids, each at least 1 long.
 
         Returns:
-            position ids [b, Q] and additive attention mask [b, 1, Q, width].
+            The slot of each context.
         """
-        starts = torch.tensor([len(self.tokens[r]) for r in rows], device=self.device)
-        width = max(len(self.tokens[r]) for r in rows) + chunk
+        while len(self.tokens) < len(contexts):
+            self.tokens.append(np.zeros(0, np.int64))
+            self.lengths.append(0)
+        placed = self._place_extended(contexts)
+        copies = self._place_rest(contexts, placed)
+        self._copy(copies)
+        for i, (slot, length) in placed.items():
+            self.hold(slot, contexts[i][:length])
+        return [placed[i][0] for i in range(len(contexts))]
+
+    def _place_extended(self, contexts: Sequence[Ids]) -> dict[int, tuple[int, int]]:
+        """Index of a context -> slot whose whole row is a proper prefix of it (the longest, each slot once), and that row's length."""
+        lengths = np.array(self.lengths)
+        last = np.array([held[-1] if len(held) else -1 for held in self.tokens])
+        open_ = lengths > 0
+        placed: dict[int, tuple[int, int]] = {}
+        for i, context in enumerate(contexts):
+            maybe = np.flatnonzero(open_ & (lengths < len(context)))
+            maybe = maybe[context[lengths[maybe] - 1] == last[maybe]]
+            for slot in maybe[np.argsort(-lengths[maybe], kind="stable")].tolist():
+                if np.array_equal(context[: lengths[slot]], self.tokens[slot]):
+                    placed[i] = (slot, int(lengths[slot]))
+                    open_[slot] = False
+                    break
+        return placed
+
+    def _place_rest(self, contexts: Sequence[Ids], placed: dict[int, tuple[int, int]]) -> list[tuple[int, int, int]]:
+        """Adds a slot and a length for every context that extends no row; returns copies (source, target, length)."""
+        free = set(range(len(self.tokens))) - {slot for slot, _ in placed.values()}
+        rest = [i for i in range(len(contexts)) if i not in placed]
+        best = dict(zip(rest, self._common([contexts[i] for i in rest]), strict=True))
+        for i, (source, length) in best.items():
+            if source in free and length >= _WORTH:
+                placed[i] = (source, length)
+                free.remove(source)
+        copies = []
+        for i, (source, length) in best.items():
+            if i not in placed:
+                target = min(free)
+                free.remove(target)
+                placed[i] = (target, length if length >= _WORTH else 0)
+                if length >= _WORTH:
+                    copies.append((source, target, length))
+        return copies
+
+    def _common(self, contexts: Sequence[Ids]) -> list[tuple[int, int]]:
+        """For each context the slot that shares the longest proper prefix with it, and how long that is."""
+        longest = max(self.lengths)
+        if not contexts or longest == 0:
+            return [(0, 0)] * len(contexts)
+        held = np.full((len(self.tokens), longest), -1, np.int64)
+        for s, ids in enumerate(self.tokens):
+            held[s, : len(ids)] = ids
+        found = []
+        for context in contexts:
+            width = min(len(context) - 1, longest)
+            same = np.ones((len(held), width + 1), np.bool_)
+            same[:, width] = False
+            same[:, :width] = held[:, :width] == context[:width]
+            shared = same.argmin(axis=1)
+            found.append((int(shared.argmax()), int(shared.max())))
+        return found
+
+    def _copy(self, copies: Sequence[tuple[int, int, int]]) -> None:
+        if copies:
+            sources, targets, lengths = zip(*copies, strict=True)
+            source, target = (torch.tensor(slots, device=self.device) for slots in (sources, targets))
+            for layer in self.layers:
+                layer.copy(source, target, max(lengths))
+
+    # -- what slots hold ------------------------------------------------------------------------------------------------------
+
+    def hold(self, slot: int, ids: Ids) -> None:
+        """Notes what the slot holds now."""
+        self.tokens[slot], self.lengths[slot] = ids, len(ids)
+
+    def copy(self, source: int, targets: Sequence[int]) -> None:
+        """Gives slots `targets` all that slot `source` holds."""
+        self._copy([(source, target, self.lengths[source]) for target in targets])
+        for target in targets:
+            self.hold(target, self.tokens[source])
+
+    def compact(self, slots: Sequence[int]) -> dict[int, int]:
+        """Brings these slots to the first places, each exchanged with one that stood there; returns old -> new for all that moved."""
+        n = len(slots)
+        holes = sorted(set(range(n)) - set(slots))
+        outside = sorted(slot for slot in slots if slot >= n)
+        moved = {**dict(zip(outside, holes, strict=True)), **dict(zip(holes, outside, strict=True))}
+        self._copy([(old, new, max(self.lengths[old], 1)) for old, new in moved.items()])
+        before = {old: (self.tokens[old], self.lengths[old]) for old in moved}
+        for old, new in moved.items():
+            self.tokens[new], self.lengths[new] = before[old]
+        return moved
+
+    def place(self, slots: Sequence[int], chunk: int) -> tuple[Tensor, Tensor]:
+        """Says where the next chunk of `chunk` tokens goes for these slots.
+
+        Returns:
+            position ids [R, Q] and additive attention mask [R, 1, Q, width].
+        """
+        starts = torch.tensor([self.lengths[slot] for slot in slots], device=self.device)
+        width = max(self.lengths[slot] for slot in slots) + chunk
         if width > self.columns:
-            self.columns = -(-width // _COLUMNS) * _COLUMNS
-        positions = starts[:, None] + torch.arange(chunk, device=self.device)[None]
-        index = torch.tensor(rows, device=self.device)
-        first = rows == list(range(len(rows)))
+            self.columns = -(-int(max(width, _GROWTH * self.columns)) // _COLUMNS) * _COLUMNS
+        columns = starts[:, None] + torch.arange(chunk, device=self.device)[None]
+        index = torch.tensor(slots, device=self.device)
+        read = slice(0, len(slots)) if list(slots) == list(range(len(slots))) else index
         for layer in self.layers:
-            layer.place(slice(0, len(rows)) if first else index, index[:, None], positions, width, (len(self.tokens), self.columns))
-        seen = torch.arange(width, device=self.device)[None, None] <= positions[:, :, None]
+            layer.at = _Place(read, index[:, None], columns, width, (len(self.tokens), self.columns))
+        seen = torch.arange(width, device=self.device)[None, None] <= columns[:, :, None]
         mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device).masked_fill_(~seen, torch.finfo(self.dtype).min)
-        return positions, mask[:, None]
+        # Padding behind the model's last position exists for nobody; learned position tables have no row for it.
+        return columns.clamp(max=self.max_length - 1), mask[:, None]
+
+
+def _grown(held: Tensor | None, room: tuple[int, int], like: Tensor) -> Tensor:
+    """`held` with at least this room for slots and columns; [slots, C, H, D] of the heads of `like` [R, H, Q, D]."""
+    if held is None:
+        return like.new_zeros((*room, like.shape[1], like.shape[3]))
+    if held.shape[0] >= room[0] and held.shape[1] >= room[1]:
+        return held
+    grown = like.new_zeros((max(room[0], held.shape[0]), max(room[1], held.shape[1]), *held.shape[2:]))
+    grown[: held.shape[0], : held.shape[1]] = held
+    return grown

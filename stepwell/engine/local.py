@@ -132,7 +132,7 @@ class LocalEngine:
         if spec.of is None:
             raise ConfigError(f"Model {name!r} is a head; say whose hidden states it reads (of: policy).")
         under = self._models[spec.of]
-        width = under.trunk.config.get_text_config().hidden_size
+        width = under.trunk.width
         head = nn.Linear(width, 1).to(under.trunk.device)
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from stepwell.engine.kv import SlotCache
 from stepwell.engine.trunk import Trunk
-from stepwell.types import Completion, Ids, Sampling, Stop
+from stepwell.types import Completion, Floats, Ids, Sampling, Stop
 
 __all__ = ["Sampler", "Work"]
 
@@ -23,12 +22,11 @@ _BUCKET = 0.6
 """Chunks shorter than this share of the longest in their bucket start a new bucket."""
 _PREFILL_TOKENS = 16384
 """Padded positions of one prefill call, at most."""
-
-
-class Decoder(Protocol):
-    """The part of a tokenizer that sampling needs."""
-
-    def decode(self, token_ids: Sequence[int]) -> str: ...
+_SHARED = 16
+"""A prompt's beginning of fewer tokens is not worth a call of its own."""
+_CROWDED = 0.7
+"""Rows that still sample are brought together once they are no more than this share of the slots computed: moving a row costs about as
+much as computing some tokens of it in vain."""
 
 
 @dataclass(slots=True)
@@ -48,7 +46,7 @@ class _Row:
     """One context while it is being extended."""
 
     sampling: Sampling
-    uniforms: np.ndarray[tuple[int], np.dtype[np.float64]]
+    uniforms: Floats
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     stop: Stop | None = None
@@ -88,6 +86,10 @@ class Sampler:
     def _check(self, contexts: Sequence[Ids], sampling: Sequence[Sampling], seeds: Sequence[int]) -> None:
         if not len(contexts) == len(sampling) == len(seeds):
             raise ValueError(f"sample got {len(contexts)} contexts, {len(sampling)} samplings and {len(seeds)} seeds; all must be equal.")
+        if len({(s.temperature, s.stop) for s in sampling}) > 1:
+            raise ValueError(
+                "The rows of one call of sample have different temperatures or stop strings; these must be equal, limits may differ."
+            )
         for context, s in zip(contexts, sampling, strict=True):
             if len(context) == 0:
                 raise ValueError("sample got an empty context; a context has at least one token.")
@@ -100,63 +102,84 @@ class Sampler:
     # -- with a cache ---------------------------------------------------------------------------------------------------------
 
     def _extend_cached(self, contexts: list[Ids], rows: list[_Row]) -> None:
-        if self._cache is None:
-            self._cache = self.trunk.new_cache()
-        cache = self._cache
-        cache.admit(contexts)
-        hidden = self._prefill(cache, contexts)
+        cache = self.trunk.new_cache() if self._cache is None else self._cache
+        self._cache = None  # What an error leaves half written is never used again.
+        slots = cache.admit(contexts)
+        hidden = self._prefill(cache, contexts, slots)
         alive = list(range(len(rows)))
         while True:
-            chosen = self._choose(self.trunk.logits(hidden), [rows[r] for r in alive])
-            stay = [rows[r].stop is None for r in alive]
-            order = _settle(cache, stay)
-            alive = [alive[j] for j in order]
+            self._choose(self.trunk.logits(hidden), [rows[r] for r in alive])
+            alive = [r for r in alive if rows[r].stop is None]
             if not alive:
-                return
-            ids = chosen[torch.tensor(order, device=chosen.device)][:, None]
-            slots = list(range(len(alive)))
-            positions, mask = cache.place(slots, 1)
-            hidden = self.trunk.hidden_cached(ids, cache, positions, mask)[:, 0]
-            for slot, r in enumerate(alive):
-                cache.tokens[slot] = np.append(cache.tokens[slot], rows[r].token_ids[-1])
-            self.work.positions += len(alive)
+                break
+            hidden = self._decode(cache, slots, {slots[r]: rows[r].token_ids[-1] for r in alive})
+        for slot, context, row in zip(slots, contexts, rows, strict=True):
+            cache.hold(slot, np.concatenate([context, np.array(row.token_ids[:-1], np.int64)]))
+        self._cache = cache
 
-    def _prefill(self, cache: SlotCache, contexts: list[Ids]) -> Tensor:
+    def _decode(self, cache: SlotCache, slots: list[int], tokens: dict[int, int]) -> Tensor:
+        """Feeds one token to each slot of `tokens`; returns their hidden states in this order. `slots` follows rows that are moved."""
+        used = list(tokens)
+        if len(used) <= _CROWDED * (1 + max(used)):
+            moved = cache.compact(used)
+            slots[:] = [moved.get(slot, slot) for slot in slots]
+            used = [moved.get(slot, slot) for slot in used]
+        width = 1 + max(used)
+        ids = np.zeros((width, 1), np.int64)
+        ids[used, 0] = list(tokens.values())
+        positions, mask = cache.place(range(width), 1)
+        hidden = self.trunk.hidden_cached(torch.from_numpy(ids).to(self.trunk.device), cache, positions, mask)
+        for slot in used:
+            cache.lengths[slot] += 1
+        self.work.positions += width
+        self.work.padding += width - len(used)
+        return hidden[torch.tensor(used, device=hidden.device), 0]
+
+    def _prefill(self, cache: SlotCache, contexts: list[Ids], slots: list[int]) -> Tensor:
         """Feeds what is new of every context; returns the hidden state of each last token, [R, width]."""
+        fresh = [r for r, slot in enumerate(slots) if cache.lengths[slot] == 0]
         twin: dict[bytes, int] = {}
-        source = [twin.setdefault(c.tobytes(), r) if not len(cache.tokens[r]) else r for r, c in enumerate(contexts)]
-        fresh = sorted({r for r in source}, key=lambda r: len(contexts[r]) - len(cache.tokens[r]))
-        last: list[Tensor | None] = [None] * len(contexts)
-        while fresh:
-            longest = len(contexts[fresh[-1]]) - len(cache.tokens[fresh[-1]])
-            bucket: list[int] = []
-            while fresh and (len(bucket) + 1) * longest <= max(_PREFILL_TOKENS, longest):
-                if len(contexts[fresh[-1]]) - len(cache.tokens[fresh[-1]]) < _BUCKET * longest:
-                    break
-                bucket.append(fresh.pop())
-            self._feed(cache, contexts, sorted(bucket), last)
-        for r, s in enumerate(source):
-            if s != r:
-                last[r] = last[s]
-        for s in set(source):
-            copies = [r for r, of in enumerate(source) if of == s and r != s]
-            if copies:
-                cache.copy(s, copies)
-        return torch.stack([h for h in last if h is not None])
+        source = {r: twin.setdefault(contexts[r].tobytes(), r) for r in fresh}
+        self._prefill_shared(cache, contexts, slots, list(twin.values()))
+        last: dict[int, Tensor] = {}
+        feeding = [r for r in range(len(contexts)) if source.get(r, r) == r]
+        for bucket in _buckets({r: len(contexts[r]) - cache.lengths[slots[r]] for r in feeding}):
+            chunks = [contexts[r][cache.lengths[slots[r]] :] for r in bucket]
+            hidden = self._feed(cache, [slots[r] for r in bucket], chunks)
+            for i, r in enumerate(bucket):
+                last[r] = hidden[i, len(chunks[i]) - 1]
+                cache.hold(slots[r], contexts[r])
+        for first in twin.values():
+            copies = [r for r, s in source.items() if s == first and r != first]
+            cache.copy(slots[first], [slots[r] for r in copies])
+            last |= {r: last[first] for r in copies}
+        return torch.stack([last[r] for r in range(len(contexts))])
 
-    def _feed(self, cache: SlotCache, contexts: list[Ids], bucket: list[int], last: list[Tensor | None]) -> None:
-        chunks = [contexts[r][len(cache.tokens[r]) :] for r in bucket]
+    def _prefill_shared(self, cache: SlotCache, contexts: list[Ids], slots: list[int], rows: list[int]) -> None:
+        """Feeds the beginning that all these different contexts have in common (a system message) once."""
+        if len(rows) < 2:
+            return
+        shortest = min(len(contexts[r]) for r in rows) - 1
+        heads = np.stack([contexts[r][:shortest] for r in rows])
+        differs = np.flatnonzero((heads != heads[0]).any(axis=0))
+        shared = int(differs[0]) if len(differs) else shortest
+        if shared < _SHARED:
+            return
+        first = slots[rows[0]]
+        self._feed(cache, [first], [contexts[rows[0]][:shared]])
+        cache.hold(first, contexts[rows[0]][:shared])
+        cache.copy(first, [slots[r] for r in rows[1:]])
+
+    def _feed(self, cache: SlotCache, slots: list[int], chunks: list[Ids]) -> Tensor:
+        """Hidden states [R, Q, width] of chunks padded to one length."""
         width = max(len(chunk) for chunk in chunks)
-        ids = np.zeros((len(bucket), width), np.int64)
+        ids = np.zeros((len(chunks), width), np.int64)
         for i, chunk in enumerate(chunks):
             ids[i, : len(chunk)] = chunk
-        positions, mask = cache.place(bucket, width)
-        hidden = self.trunk.hidden_cached(torch.from_numpy(ids).to(self.trunk.device), cache, positions, mask)
-        for i, (r, chunk) in enumerate(zip(bucket, chunks, strict=True)):
-            last[r] = hidden[i, len(chunk) - 1]
-            cache.tokens[r] = contexts[r]
+        positions, mask = cache.place(slots, width)
         self.work.positions += ids.size
         self.work.padding += ids.size - sum(len(chunk) for chunk in chunks)
+        return self.trunk.hidden_cached(torch.from_numpy(ids).to(self.trunk.device), cache, positions, mask)
 
     # -- without --------------------------------------------------------------------------------------------------------------
 
@@ -178,7 +201,7 @@ class Sampler:
 
     # -- both -----------------------------------------------------------------------------------------------------------------
 
-    def _choose(self, logits_RV: Tensor, rows: list[_Row]) -> Tensor:
+    def _choose(self, logits_RV: Tensor, rows: list[_Row]) -> None:
         """Draws one token for each row, notes it and its log-prob, and says in `row.stop` whether the row is done."""
         temperature = rows[0].sampling.temperature
         logprobs_RV = torch.log_softmax(logits_RV / (temperature or 1.0), dim=-1)
@@ -186,21 +209,29 @@ class Sampler:
             chosen_R = logits_RV.argmax(dim=-1)
         else:
             uniform_R = torch.tensor([row.uniforms[len(row.token_ids)] for row in rows], device=logits_RV.device, dtype=torch.float64)
-            mass_RV = logprobs_RV.double().exp().cumsum(dim=-1)
+            mass_RV = logprobs_RV.exp().cumsum(dim=-1, dtype=torch.float64)
             chosen_R = torch.searchsorted(mass_RV, (uniform_R * mass_RV[:, -1])[:, None], right=True)[:, 0]
+            chosen_R = chosen_R.clamp_(max=mass_RV.shape[1] - 1)
         logprob_R = logprobs_RV.gather(1, chosen_R[:, None])[:, 0]
         for row, token, logprob in zip(rows, chosen_R.tolist(), logprob_R.tolist(), strict=True):
             row.token_ids.append(token)
             row.logprobs.append(logprob)
             row.stop = self._stops(row)
-        return chosen_R
 
     def _stops(self, row: _Row) -> Stop | None:
         if row.token_ids[-1] in self.eos_ids:
             return Stop.EOS
-        if row.sampling.stop and self.decode(row.token_ids).endswith(row.sampling.stop):
+        if row.sampling.stop and self._holds_stop_string(row):
             return Stop.STRING
         return Stop.LENGTH if len(row.token_ids) >= row.sampling.max_tokens else None
+
+    def _holds_stop_string(self, row: _Row) -> bool:
+        """Whether the last token completes a stop string. Decodes the end of the text alone, as long as that is enough."""
+        longest = max(map(len, row.sampling.stop))
+        tail = self.decode(row.token_ids[-longest - 4 :])
+        if len(tail) <= longest + 4:
+            tail = self.decode(row.token_ids)
+        return any(stop in tail for stop in row.sampling.stop)
 
     def _complete(self, row: _Row) -> Completion:
         assert row.stop is not None
@@ -208,17 +239,18 @@ class Sampler:
         return Completion(np.array(row.token_ids, np.int64), np.array(row.logprobs, np.float64), self.decode(shown), row.stop)
 
 
-def _settle(cache: SlotCache, stay: list[bool]) -> list[int]:
-    """Moves rows that go on to the first slots; returns for each of these slots the place where its row was."""
-    order = list(range(len(stay)))
-    first, last = 0, len(stay)
-    while first < last:
-        if stay[order[first]]:
-            first += 1
-            continue
-        last -= 1
-        if stay[order[last]]:
-            cache.swap(first, last)
-            order[first], order[last] = order[last], order[first]
-            first += 1
-    return order[:first]
+def _buckets(chunks: dict[int, int]) -> list[list[int]]:
+    """Rows with chunks of similar length, longest first: row -> length of its chunk.
+
+    >>> _buckets({0: 10, 1: 3, 2: 9, 3: 2})
+    [[0, 2], [1, 3]]
+    """
+    buckets: list[list[int]] = []
+    longest = 0
+    for row in sorted(chunks, key=lambda row: -chunks[row]):
+        full = not buckets or (len(buckets[-1]) + 1) * longest > _PREFILL_TOKENS
+        if full or chunks[row] < _BUCKET * longest:
+            buckets.append([])
+            longest = chunks[row]
+        buckets[-1].append(row)
+    return [sorted(bucket) for bucket in buckets]

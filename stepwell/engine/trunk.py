@@ -6,10 +6,12 @@ Legend: B row, L length, N target, F flat target, V vocabulary.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
 
 from stepwell.engine.kv import SlotCache
 
@@ -17,6 +19,10 @@ __all__ = ["Trunk"]
 
 _CHUNK_ELEMENTS = 2**26
 """Logits are made in chunks of at most this many numbers; more than one chunk is recomputed in the backward pass."""
+_STRETCHING_ROPE = frozenset({"dynamic", "longrope"})
+"""Rotary embeddings whose angles depend on how long the text is by now: cached keys would be those of a shorter text."""
+_CLOSE = {torch.float32: 1e-4, torch.bfloat16: 0.05, torch.float16: 0.01}
+"""How far two ways to the same hidden states may be apart, relative to the largest."""
 
 
 class Trunk:
@@ -25,55 +31,62 @@ class Trunk:
     Attributes:
         module: The language model, in the data type that it computes in.
         caches: Whether its keys and values can live in slots over turns; where not, every turn feeds the whole history.
-        splits: Whether logits are the output embedding of the last hidden state; where not (scaled or capped logits), the model's own
-            forward makes them.
+        splits: Whether logits are the output embedding of the last hidden state and nothing else; where not (scaled or capped
+            logits), the model's own forward makes them.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: PreTrainedModel) -> None:
         self.module = module
-        self.base: nn.Module = module.base_model if hasattr(module, "base_model") else module
+        self.base = module.base_model
         self._cache_name = "cache" if "cache" in inspect.signature(self.base.forward).parameters else "past_key_values"
         self.config = module.config
-        self.vocab_size = int(self.config.get_text_config().vocab_size)
-        limit = self.config.get_text_config().max_position_embeddings
+        self._text = self.config.get_text_config()
+        self.vocab_size = int(self._text.vocab_size)
+        limit = self._text.max_position_embeddings
         self.max_length = int(limit) if limit is not None else 1 << 30
         self.splits = self._probe_splits()
-        self.caches = self.splits and self._probe_caches()
+        self.caches = self.splits and self._may_cache() and self._probe_caches()
 
     @property
     def device(self) -> torch.device:
-        return next(self.module.parameters()).device
+        device: torch.device = next(self.module.parameters()).device
+        return device
 
     @property
     def dtype(self) -> torch.dtype:
-        return next(self.module.parameters()).dtype
+        dtype: torch.dtype = next(self.module.parameters()).dtype
+        return dtype
 
     @property
-    def num_layers(self) -> int:
-        return int(self.config.get_text_config().num_hidden_layers)
+    def width(self) -> int:
+        """Width of the hidden states."""
+        return int(self._text.hidden_size)
 
     def new_cache(self) -> SlotCache:
-        return SlotCache(self.num_layers, self.device, self.dtype)
+        return SlotCache(int(self._text.num_hidden_layers), self.max_length, self.device, self.dtype)
 
     def hidden(self, ids: Tensor) -> Tensor:
         """Hidden states of right-padded rows: [B, L] -> [B, L, width]. No mask: no target sees padding."""
-        return self.base(input_ids=ids, use_cache=False).last_hidden_state  # type: ignore[no-any-return]
+        hidden: Tensor = self.base(input_ids=ids, use_cache=False).last_hidden_state
+        return hidden
 
     def hidden_cached(self, ids: Tensor, cache: SlotCache, positions: Tensor, mask: Tensor) -> Tensor:
-        """Hidden states of a chunk [b, Q] that extends cached rows."""
+        """Hidden states of a chunk [R, Q] that extends cached rows."""
         kept = {self._cache_name: cache.cache}
-        return self.base(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, **kept).last_hidden_state  # type: ignore[no-any-return]
+        hidden: Tensor = self.base(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, **kept).last_hidden_state
+        return hidden
 
     def logits(self, hidden_F: Tensor) -> Tensor:
         """[F, width] -> [F, V] in float32."""
-        return self.module.get_output_embeddings()(hidden_F).float()  # type: ignore[operator]
+        logits: Tensor = self.module.get_output_embeddings()(hidden_F)
+        return logits.float()
 
     def last_logits(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Logits after the last token of right-padded rows, without a cache: [B, L] -> [B, V]."""
         rows = torch.arange(len(ids), device=ids.device)
         if self.splits:
             return self.logits(self.hidden(ids)[rows, lengths - 1])
-        return self.module(input_ids=ids, use_cache=False).logits[rows, lengths - 1].float()  # type: ignore[no-any-return]
+        return self._whole(ids)[rows, lengths - 1].float()
 
     def target_outputs(self, ids: Tensor, targets: Tensor, mask: Tensor, temperature: float, entropy: bool) -> tuple[Tensor, Tensor | None]:
         """Log-probs (and entropy) at targets.
@@ -90,66 +103,94 @@ class Trunk:
         rows = torch.arange(len(ids), device=ids.device)[:, None].expand_as(targets)
         row_F, target_F = rows[mask], targets[mask]
         label_F = ids[row_F, target_F]
-        if self.splits:
-            source = self.hidden(ids)[row_F, target_F - 1]
-            project = self.logits
-        else:
-            source = self.module(input_ids=ids, use_cache=False).logits[row_F, target_F - 1]
-            project = _as_float
-        logprob_F, entropy_F = self._chunked(source, label_F, project, temperature, entropy)
+        whole = self.hidden(ids) if self.splits else self._whole(ids)
+        project = self.logits if self.splits else Tensor.float
+        size = max(1, _CHUNK_ELEMENTS // self.vocab_size)
+        logprob_F, entropy_F = _chunked(whole[row_F, target_F - 1], label_F, project, temperature, entropy, size)
         logprobs = torch.zeros(mask.shape, device=ids.device).masked_scatter(mask, logprob_F)
-        if entropy_F is None:
+        if not entropy:
             return logprobs, None
         return logprobs, torch.zeros(mask.shape, device=ids.device).masked_scatter(mask, entropy_F)
 
-    def _chunked(self, source: Tensor, label_F: Tensor, project: object, temperature: float, entropy: bool) -> tuple[Tensor, Tensor | None]:
-        size = max(1, _CHUNK_ELEMENTS // self.vocab_size)
-        pieces = list(zip(source.split(size), label_F.split(size), strict=True))
-        if len(pieces) == 1 or not torch.is_grad_enabled():
-            made = [_pick(s, y, project, temperature, entropy) for s, y in pieces]
-        else:
-            made = [checkpoint(_pick, s, y, project, temperature, entropy, use_reentrant=False) for s, y in pieces]
-        logprob_F = torch.cat([logprob for logprob, _ in made])
-        return logprob_F, torch.cat([h for _, h in made]) if entropy else None
+    def _whole(self, ids: Tensor) -> Tensor:
+        """Logits by the model's own forward: [B, L] -> [B, L, V]."""
+        logits: Tensor = self.module(input_ids=ids, use_cache=False).logits
+        return logits
+
+    # -- probes ---------------------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def _probe_splits(self) -> bool:
-        ids = torch.arange(4, device=self.device)[None] % self.vocab_size
-        try:
-            whole = self.module(input_ids=ids, use_cache=False).logits.float()
-            parts = self.logits(self.hidden(ids))
-        except (AttributeError, TypeError):
+        """Puts known numbers in place of the projection's: what goes in must be the last hidden state, what comes out must be untouched."""
+        ids = self._some_ids(1, 4)
+        seen: list[Tensor] = []
+
+        def replace(_: object, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            seen.append(inputs[0])
+            return torch.linspace(-300.0, 300.0, output.numel(), device=output.device).reshape(output.shape).to(output.dtype)
+
+        output = self.module.get_output_embeddings()
+        if output is None:
             return False
-        return whole.shape == parts.shape and torch.allclose(whole, parts, atol=1e-3, rtol=1e-3)
+        hook = output.register_forward_hook(replace)
+        try:
+            whole = self._whole(ids)
+            known = output(seen[0])
+        finally:
+            hook.remove()
+        return _close(seen[0], self.hidden(ids)) and torch.equal(whole.float(), known.float())
+
+    def _may_cache(self) -> bool:
+        """False for kinds of attention that slots are known not to fit."""
+        kinds = set(getattr(self._text, "layer_types", None) or ["full_attention"])
+        window = getattr(self._text, "sliding_window", None) if getattr(self._text, "use_sliding_window", True) else None
+        if window is not None and window >= self.max_length:
+            kinds, window = kinds - {"sliding_attention"} | {"full_attention"}, None
+        rope = getattr(self._text, "rope_parameters", None) or {}
+        stretching = str(rope.get("rope_type", "default")) in _STRETCHING_ROPE
+        return kinds == {"full_attention"} and window is None and not stretching
 
     @torch.no_grad()
     def _probe_caches(self) -> bool:
-        """Feeds four tokens at once, and as 3 + 1 through the cache; equal last states mean that slots work for this model."""
-        text = self.config.get_text_config()
-        kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
-        if kinds != {"full_attention"} or (getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True)):
-            return False
-        ids = torch.arange(4, device=self.device)[None] % self.vocab_size
+        """Two rows of different lengths, fed in a padded chunk and then token by token; equal states mean that slots work for this model."""
+        ids, ends = self._some_ids(2, 6), (3, 2)
+        rows = list(ids.cpu().numpy())
         cache = self.new_cache()
-        cache.tokens = [ids[0, :0].cpu().numpy()]
+        slots = cache.admit(rows)
+        last = ids
         try:
-            positions, mask = cache.place([0], 3)
-            self.hidden_cached(ids[:, :3], cache, positions, mask)
-            cache.tokens = [ids[0, :3].cpu().numpy()]
-            positions, mask = cache.place([0], 1)
-            last = self.hidden_cached(ids[:, 3:], cache, positions, mask)[0, 0]
-        except (AttributeError, TypeError, NotImplementedError, ValueError):
+            for step, chunk in enumerate((3, 1, 1)):
+                piece = torch.stack([ids[r, cache.lengths[slot] :][:chunk] for r, slot in enumerate(slots)])
+                positions, mask = cache.place(slots, chunk)
+                last = self.hidden_cached(piece, cache, positions, mask)[:, -1]
+                for r, slot in enumerate(slots):
+                    cache.hold(slot, rows[r][: ends[r] + step])
+        except Exception:
+            # Whatever an unknown model raises when it meets a cache that it was not written for, it means: no.
             return False
-        return torch.allclose(self.hidden(ids)[0, 3].float(), last.float(), atol=0.05, rtol=0.05)
+        return _close(last, self.hidden(ids)[[0, 1], [4, 3]])
+
+    def _some_ids(self, rows: int, length: int) -> Tensor:
+        return (torch.arange(rows * length, device=self.device).reshape(rows, length) * 7 + 3) % self.vocab_size
 
 
-def _as_float(logits: Tensor) -> Tensor:
-    return logits.float()
+def _close(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and float((a - b).abs().max()) <= _CLOSE.get(a.dtype, 0.05) * float(b.abs().max())
 
 
-def _pick(source: Tensor, label_F: Tensor, project: object, temperature: float, entropy: bool) -> tuple[Tensor, Tensor]:
-    logits = project(source) / temperature  # type: ignore[operator]
-    logprobs_FV = torch.log_softmax(logits, dim=-1)
+def _chunked(
+    source: Tensor, label_F: Tensor, project: Callable[[Tensor], Tensor], temperature: float, entropy: bool, size: int
+) -> tuple[Tensor, Tensor]:
+    """Log-prob of each label and entropy (or nothing of use), [F] each; never more than `size` rows of logits are held."""
+    pieces = [(source[at : at + size], label_F[at : at + size]) for at in range(0, max(len(label_F), 1), size)]
+    if len(pieces) == 1 or not torch.is_grad_enabled():
+        made = [_pick(s, y, project, temperature, entropy) for s, y in pieces]
+    else:
+        made = [checkpoint(_pick, s, y, project, temperature, entropy, use_reentrant=False) for s, y in pieces]
+    return torch.cat([logprob for logprob, _ in made]), torch.cat([entropy for _, entropy in made])
+
+
+def _pick(source: Tensor, label_F: Tensor, project: Callable[[Tensor], Tensor], temperature: float, entropy: bool) -> tuple[Tensor, Tensor]:
+    logprobs_FV = torch.log_softmax(project(source) / temperature, dim=-1)
     logprob_F = logprobs_FV.gather(1, label_F[:, None])[:, 0]
-    entropy_F = -(logprobs_FV.exp() * logprobs_FV).sum(-1) if entropy else logprob_F.detach()
-    return logprob_F, entropy_F
+    return logprob_F, -(logprobs_FV.exp() * logprobs_FV).sum(-1) if entropy else logprob_F.detach()
