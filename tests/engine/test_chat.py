@@ -186,6 +186,8 @@ def test_prompt_that_opens_the_think_block(template: str, append_only: bool) -> 
     talk = play(chat, tokenizer, ["q", "why\n</think>\n\nsearch[a]", "r"])
     told = "<think>\nwhy\n</think>\n\nsearch[a]" if append_only else "search[a]"
     assert talk.context().tolist() == rendered(tokenizer, "q", told, "r")
+    cut = play(chat, tokenizer, ["q", "why", "r"], end=False)
+    assert cut.context().tolist() == rendered(tokenizer, "q", "<think>\nwhy", "r")
     assert chat.message("buy[]") == "\n</think>\n\nbuy[]"
     assert BRACKET.parse(chat.prefill + "search[a]", [BUY]) == Invalid("<think>\nsearch[a]", UNCLOSED)
     assert BRACKET.parse(chat.prefill + chat.message("buy[]"), [BUY]) == Action("buy")
