@@ -14,7 +14,7 @@ import numpy as np
 
 from stepwell.engine.chat import Chat, Conversation
 from stepwell.engine.codec import Codec
-from stepwell.errors import ConfigError
+from stepwell.errors import ConfigError, EnvironmentFault
 from stepwell.protocols import Domain, Environment, Policy
 from stepwell.seeding import derive
 from stepwell.types import (
@@ -24,6 +24,7 @@ from stepwell.types import (
     EndingKind,
     Episode,
     Group,
+    Ids,
     Invalid,
     Observation,
     Reply,
@@ -46,13 +47,23 @@ class Limits:
         turns: Turns of an episode; part of the task, so reaching it is terminal and graded.
         context: Tokens that the model may see and write in all; reaching it truncates the episode.
         rows: Episodes that are sampled together, at most (memory of their keys and values).
-        wall_s: Seconds for one episode, or None. A run with a limit is not exactly repeatable.
+        wall_s: Seconds for one episode, or None; looked at between turns. A run with a limit is not exactly repeatable.
+
+    Raises (when built):
+        ConfigError: A limit below 1, or a time that is not positive.
     """
 
     turns: int
     context: int
     rows: int = 256
     wall_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in {"turns": self.turns, "context": self.context, "rows": self.rows}.items():
+            if value < 1:
+                raise ConfigError(f"The limit of {name} is {value}; it needs at least 1.")
+        if self.wall_s is not None and not self.wall_s > 0:
+            raise ConfigError(f"The wall clock limit is {self.wall_s} s; it needs a positive number of seconds, or None for no limit.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +76,12 @@ class Player:
     limits: Limits
 
     def at(self, temperature: float) -> Player:
-        """The same at another temperature (0 is greedy)."""
-        return replace(self, sampling=replace(self.sampling, temperature=temperature))
+        """The same for an evaluation at this temperature (0 is greedy); its episodes are not to be trained on."""
+        return replace(self, sampling=replace(self.sampling, temperature=temperature, purpose="evaluation"))
+
+    def read(self, text: str, tools: Sequence[Tool]) -> Action | Invalid:
+        """The action in a message. Where the prompt has opened the think block, that opening belongs to the message."""
+        return self.codec.parse(self.chat.prefill + text, tools)
 
 
 @dataclass(slots=True)
@@ -76,10 +91,11 @@ class _Seat:
     task: Task
     member: int
     slot: int
-    started: float
+    started: float = 0.0
     environment: Environment | None = None
     tools: Sequence[Tool] = ()
     talk: Conversation | None = None
+    context: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
     start: Observation = field(default_factory=lambda: Observation(""))
     turns: list[Turn] = field(default_factory=list)
     ending: Ending | None = None
@@ -110,72 +126,79 @@ def rollout(
     Returns:
         One group for each task, members in order, every one graded, unscored with a reason, or failed with a reason.
     """
-    seats = [_Seat(task, member, slot, time.monotonic()) for slot, task in enumerate(tasks) for member in range(group_size)]
+    if group_size < 1:
+        raise ConfigError(f"The group size is {group_size}; a group needs at least 1 member.")
+    seats = [_Seat(task, member, slot) for slot, task in enumerate(tasks) for member in range(group_size)]
     for at in range(0, len(seats), player.limits.rows):
         _play(domain, seats[at : at + player.limits.rows], policy, player, seed)
     episodes = [_finish(domain, seat) for seat in seats]
     return [Group(task, tuple(episodes[g * group_size : (g + 1) * group_size])) for g, task in enumerate(tasks)]
 
 
-def _play(domain: Domain, seats: list[_Seat], policy: Policy, player: Player, seed: tuple[int | str, ...]) -> None:
+def _play(domain: Domain, seats: Sequence[_Seat], policy: Policy, player: Player, seed: tuple[int | str, ...]) -> None:
     for seat in seats:
         _open(domain, seat, player)
-    while True:
-        for seat in seats:
-            _close_if_full(seat, player)
-        playing = [seat for seat in seats if seat.ending is None and seat.talk is not None]
-        if not playing:
-            return
-        contexts = [seat.talk.context() for seat in playing if seat.talk is not None]
-        room = [min(player.sampling.max_tokens, player.limits.context - len(context)) for context in contexts]
+    while playing := [seat for seat in seats if seat.ending is None]:
+        room = [min(player.sampling.max_tokens, player.limits.context - len(seat.context)) for seat in playing]
         completions = policy.sample(
-            contexts,
+            [seat.context for seat in playing],
             [replace(player.sampling, max_tokens=n) for n in room],
             [derive(*seed, seat.slot, seat.member, len(seat.turns)) for seat in playing],
         )
-        for seat, context, completion in zip(playing, contexts, completions, strict=True):
-            _act(seat, context, completion, player, policy.version)
+        for seat, completion in zip(playing, completions, strict=True):
+            _act(seat, completion, player.read(completion.text, seat.tools), player, policy.version)
 
 
 def _open(domain: Domain, seat: _Seat, player: Player) -> None:
+    seat.started = time.monotonic()
     try:
         seat.environment = domain.environment(seat.task, seat.member)
         seat.tools = tuple(seat.environment.tools)
-        seat.start = seat.environment.start()
+        seat.start = _readable(seat.environment.start())
     except Exception as error:
         seat.fail("starting the environment", error)
         return
     seat.talk = player.chat.converse(seat.start.text)
+    _look(seat, player.limits)
 
 
-def _close_if_full(seat: _Seat, player: Player) -> None:
-    if seat.ending is not None or seat.talk is None:
-        return
-    if len(seat.turns) >= player.limits.turns:
-        seat.ending = Ending(EndingKind.TURN_LIMIT)
-    elif (length := len(seat.talk.context())) >= player.limits.context:
-        seat.ending = Ending(EndingKind.TRUNCATED, f"the context of {length} tokens leaves no room in {player.limits.context}")
-    elif player.limits.wall_s is not None and time.monotonic() - seat.started > player.limits.wall_s:
-        seat.ending = Ending(EndingKind.TRUNCATED, f"the episode took longer than {player.limits.wall_s} s")
-
-
-def _act(seat: _Seat, context: np.ndarray[tuple[int], np.dtype[np.int64]], completion: Completion, player: Player, version: int) -> None:
+def _act(seat: _Seat, completion: Completion, action: Action | Invalid, player: Player, version: int) -> None:
+    """One turn: the environment answers, and the episode ends or goes on."""
     assert seat.environment is not None and seat.talk is not None
-    action = player.codec.parse(completion.text, seat.tools)
+    reply = Reply(Observation(""), valid=False)
     try:
         reply = seat.environment.step(action)
+        _readable(reply.observation)
     except Exception as error:
-        reply = Reply(Observation(""), valid=False)
         seat.fail("a step of the environment", error)
     ids, logprobs = completion.token_ids, completion.logprobs
-    seat.turns.append(Turn(context, ids, logprobs, completion.text, action, reply, completion.stop, version))
+    seat.turns.append(Turn(seat.context, ids, logprobs, completion.text, action, reply, completion.stop, version))
     if seat.ending is not None:
         return
     if reply.done:
         seat.ending = Ending(EndingKind.TERMINATED)
-        return
-    seat.talk.acted(ids, completion.text, completion.stop)
-    seat.talk.observed(reply.observation.text)
+    elif len(seat.turns) >= player.limits.turns:
+        seat.ending = Ending(EndingKind.TURN_LIMIT)
+    else:
+        seat.talk.acted(ids, completion.text, completion.stop)
+        seat.talk.observed(reply.observation.text)
+        _look(seat, player.limits)
+
+
+def _look(seat: _Seat, limits: Limits) -> None:
+    """What the policy sees next, or why it sees nothing more."""
+    assert seat.talk is not None
+    seat.context = seat.talk.context()
+    if len(seat.context) >= limits.context:
+        seat.ending = Ending(EndingKind.TRUNCATED, f"the context of {len(seat.context)} tokens leaves no room in {limits.context}")
+    elif limits.wall_s is not None and time.monotonic() - seat.started > limits.wall_s:
+        seat.ending = Ending(EndingKind.TRUNCATED, f"the episode took longer than {limits.wall_s} s")
+
+
+def _readable(observation: Observation) -> Observation:
+    if not isinstance(observation.text, str):
+        raise EnvironmentFault(f"the observation's text is {observation.text!r}; it must be a string")
+    return observation
 
 
 def _finish(domain: Domain, seat: _Seat) -> Episode:
@@ -194,21 +217,21 @@ def _finish(domain: Domain, seat: _Seat) -> Episode:
 def demonstrate(domain: Domain, task: Task, player: Player, actions: Sequence[Action | Invalid] | None = None) -> Episode:
     """An episode in which given actions (by default the domain's expert's) are the sampled text: what cloning learns from.
 
+    The limits hold as they do for the policy: turns that it could not take are not shown to it.
+
     Raises:
         ConfigError: There is neither an expert nor a list of actions.
     """
     chosen = domain.expert(task) if actions is None else actions
     if chosen is None:
         raise ConfigError(f"The domain has no expert for task {task.key!r}; give demonstrations from a file, or switch the warm start off.")
-    seat = _Seat(task, 0, 0, time.monotonic())
+    seat = _Seat(task, 0, 0)
     _open(domain, seat, player)
-    if seat.talk is None:
-        return _finish(domain, seat)
     for action in chosen:
-        text = action.text if isinstance(action, Invalid) else player.codec.format(action, seat.tools)
-        ids = player.chat.reply(text)
         if seat.ending is None:
-            _act(seat, seat.talk.context(), Completion(ids, np.zeros(len(ids)), text, Stop.EOS), player, version=0)
+            text = player.chat.message(action.text if isinstance(action, Invalid) else player.codec.format(action, seat.tools))
+            ids = player.chat.reply(text)
+            _act(seat, Completion(ids, np.zeros(len(ids)), text, Stop.EOS), player.read(text, seat.tools), player, version=0)
     if seat.ending is None:
-        seat.ending = Ending(EndingKind.TURN_LIMIT)
+        seat.ending = Ending(EndingKind.TURN_LIMIT, "the demonstration ends here")
     return _finish(domain, seat)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,7 +200,7 @@ class Stop(StrEnum):
     EOS = "eos"
     """The model sampled its end-of-turn token (it is the last of `token_ids`)."""
     STRING = "stop_string"
-    """The text ended with one of the stop strings."""
+    """The last token completed one of the stop strings (text of that token behind it stays)."""
     LENGTH = "length"
     """The turn's token limit, or the context's, was reached."""
 
@@ -210,11 +210,16 @@ class Sampling:
     """How tokens are drawn. `temperature` 0 is greedy (log-probs are then those at temperature 1).
 
     Top-p and top-k are left out on purpose: a trainer cannot recompute their log-probs without knowing the kept set.
+
+    Attributes:
+        stop: A turn ends with the token that completes one of these.
+        purpose: What is to be trained on must be sampled at the temperature of the model's log-probs; an evaluation may choose.
     """
 
     temperature: float = 1.0
     max_tokens: int = 64
     stop: tuple[str, ...] = ()
+    purpose: Literal["training", "evaluation"] = "training"
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.temperature) and self.temperature >= 0):

@@ -53,7 +53,8 @@ def locate(name: str) -> tuple[str, str | None]:
     looks_local = name.startswith((".", "/", "~")) or path.exists()
     if looks_local and not (path / "config.json").is_file():
         raise ConfigError(
-            f"engine.model is the folder {name}, which holds no config.json; give a folder that save_pretrained wrote, a hub id, or a .gguf file."
+            f"engine.model is the folder {name}, which holds no config.json; "
+            "give a folder that save_pretrained wrote, a hub id, or a .gguf file."
         )
     return (str(path) if looks_local else name), None
 

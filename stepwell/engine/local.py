@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,16 +16,20 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
+from stepwell.engine.adapter import add_adapter, use_adapter
 from stepwell.engine.batch import micro_batches, pad
 from stepwell.engine.optimizer import Optimizer
-from stepwell.engine.sampler import Sampler, Work
+from stepwell.engine.policy import LocalPolicy
 from stepwell.engine.trunk import Trunk
-from stepwell.errors import CapabilityError, ConfigError, MissingExtraError, StaleWeightsError
+from stepwell.errors import CapabilityError, ConfigError
 from stepwell.protocols import Capabilities, Loss, ModelSpec, OptimizerSpec
-from stepwell.types import Batch, Completion, Floats, Ids, Mean, Metrics, Outputs, Row, Sampling, Tallies
+from stepwell.seeding import derive
+from stepwell.types import Batch, Floats, Mean, Metrics, Outputs, Row, Tallies
 
-__all__ = ["LocalEngine", "LocalModel", "LocalPolicy", "Text"]
+__all__ = ["Budget", "LocalEngine", "LocalModel", "LocalPolicy", "Text"]
 
 NOTHING: frozenset[str] = frozenset()
 
@@ -48,14 +53,17 @@ class Budget:
 class LocalEngine:
     """One base in memory and the models on it.
 
+    The first full model trains the base itself. Every further full model is a copy of a whole language model: a full judge doubles the
+    memory, an adapter or a head costs next to nothing.
+
     Args:
         module: A causal LM of transformers; its data type is the one computed in.
         text: How to decode and when a turn ends.
         budget: Size of training micro-batches.
-        seed: Of freshly made adapter and head weights.
+        seed: Of freshly made adapter weights.
     """
 
-    def __init__(self, module: nn.Module, text: Text, budget: Budget | None = None, seed: int = 0) -> None:
+    def __init__(self, module: PreTrainedModel, text: Text, budget: Budget | None = None, seed: int = 0) -> None:
         module.eval()
         for parameter in module.parameters():
             parameter.requires_grad_(False)
@@ -79,68 +87,84 @@ class LocalEngine:
         return "" if self._trunk.caches else "This model's cache cannot be kept over turns: every turn feeds the whole history."
 
     def model(self, name: str, spec: ModelSpec) -> LocalModel:
-        """A new trainable model; see `ModelSpec`."""
+        """A new trainable model; see `ModelSpec`.
+
+        Raises:
+            ConfigError: A name that is taken or unknown, a temperature that is not positive, or kinds that do not fit together.
+            CapabilityError: Adapters and full weights on one base.
+        """
         if name in self._models:
             raise ConfigError(f"The engine already has a model named {name!r}; choose another name.")
         if spec.of is not None and spec.of not in self._models:
             raise ConfigError(f"Model {name!r} starts from {spec.of!r}, which does not exist; known: {', '.join(self._models) or 'none'}.")
+        if not (math.isfinite(spec.temperature) and spec.temperature > 0):
+            raise ConfigError(f"The temperature of model {name!r} is {spec.temperature}; log-probs need a positive one.")
+        of = None if spec.of is None else self._models[spec.of]
+        if of is not None and of.head is not None:
+            raise ConfigError(f"Model {name!r} starts from {spec.of!r}, which is a head; name a model of full weights or an adapter.")
         make = {"full": self._full, "lora": self._lora, "head": self._head}
-        model = make[spec.kind](name, spec)
+        model = make[spec.kind](name, spec, of)
         self._models[name] = model
         return model
 
-    def _full(self, name: str, spec: ModelSpec) -> LocalModel:
-        others = [other for other in self._models.values() if other.trunk is self._trunk]
-        if any(other.spec.kind == "lora" for other in others) or (spec.of and self._models[spec.of].spec.kind == "lora"):
+    def as_it_is(self) -> LocalPolicy:
+        """The base as it was loaded, for uses that train nothing: it has no copy and no optimiser."""
+        if self._models:
+            raise ConfigError(f"The base is trained by {', '.join(self._models)}; ask for it as it is before any model is made on it.")
+        return LocalModel(self, self._trunk, ModelSpec(), {}).snapshot()
+
+    def _full(self, name: str, spec: ModelSpec, of: LocalModel | None) -> LocalModel:
+        others = {n: m for n, m in self._models.items() if m.trunk is self._trunk and m.head is None}
+        if any(other.spec.kind == "lora" for other in others.values()):
             raise CapabilityError(
                 f"Model {name!r} wants full weights beside adapters on the same base; use lora for all models, or full for all."
             )
-        trunk = self._trunk
-        if others:
-            source = self._models[spec.of].trunk if spec.of else self._trunk
-            trunk = Trunk(copy.deepcopy(source.module))
+        trained = [n for n, other in others.items() if of is None and other.version > 0]
+        if trained:
+            raise ConfigError(
+                f"Model {name!r} is to start from the base, which {trained[0]!r} has trained meanwhile; "
+                f"make it earlier, or say of: {trained[0]}."
+            )
+        source = self._trunk if of is None else of.trunk
+        trunk = Trunk(copy.deepcopy(source.module)) if others else self._trunk
         for parameter in trunk.module.parameters():
             parameter.requires_grad_(True)
-        return LocalModel(self, trunk, spec, dict(trunk.module.named_parameters()))
-
-    def _lora(self, name: str, spec: ModelSpec) -> LocalModel:
-        if any(other.spec.kind == "full" and other.trunk is self._trunk for other in self._models.values()):
-            raise CapabilityError(
-                f"Model {name!r} is an adapter, but the base's own weights are trained; adapters need a frozen base: make the policy lora too."
-            )
-        try:
-            from peft import LoraConfig, inject_adapter_in_model
-        except ImportError as error:
-            raise MissingExtraError("peft", "lora") from error
-        torch.manual_seed(self.seed)
-        config = LoraConfig(r=spec.rank, lora_alpha=spec.alpha, target_modules="all-linear", lora_dropout=0.0)
-        module = self._trunk.module
-        output = module.get_output_embeddings()  # type: ignore[operator]
-        names = [n for n, part in module.named_modules() if isinstance(part, nn.Linear) and part is not output and "lora_" not in n]
-        config.target_modules = {n.removesuffix(".base_layer") for n in names}
-        inject_adapter_in_model(config, module, adapter_name=name)
-        params = {n: p for n, p in module.named_parameters() if f".{name}." in n}
-        for parameter in params.values():
-            parameter.data = parameter.data.float()
-            parameter.requires_grad_(True)
-        model = LocalModel(self, self._trunk, spec, params, adapter=name)
-        if spec.of is not None:
-            model.copy_from(self._models[spec.of])
+        model = LocalModel(self, trunk, spec, dict(trunk.module.named_parameters()))
+        if of is not None:
+            model.copy_from(of)
         return model
 
-    def _head(self, name: str, spec: ModelSpec) -> LocalModel:
-        if spec.of is None:
+    def _lora(self, name: str, spec: ModelSpec, of: LocalModel | None) -> LocalModel:
+        if any(other.spec.kind == "full" for other in self._models.values()):
+            raise CapabilityError(
+                f"Model {name!r} is an adapter, but the base's own weights are trained; adapters need a frozen base: "
+                "make the policy lora too."
+            )
+        device = self._trunk.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(derive(self.seed, "adapter", name))
+            params = add_adapter(self._trunk.module, name, spec.rank, spec.alpha)
+        self._trunk.adapter = None
+        model = LocalModel(self, self._trunk, spec, params, adapter=name)
+        if of is not None:
+            model.copy_from(of)
+        return model
+
+    def _head(self, name: str, spec: ModelSpec, of: LocalModel | None) -> LocalModel:
+        if of is None:
             raise ConfigError(f"Model {name!r} is a head; say whose hidden states it reads (of: policy).")
-        under = self._models[spec.of]
-        width = under.trunk.width
-        head = nn.Linear(width, 1).to(under.trunk.device)
+        head = nn.Linear(of.trunk.width, 1).to(of.trunk.device)
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)
-        return LocalModel(self, under.trunk, spec, dict(head.named_parameters()), adapter=under.adapter, head=head)
+        return LocalModel(self, of.trunk, spec, dict(head.named_parameters()), adapter=of.adapter, head=head)
 
 
 class LocalModel:
-    """One trainable model: `protocols.Model`."""
+    """One trainable model: `protocols.Model`.
+
+    Attributes:
+        stamp: Another object whenever the weights are others; a policy knows by it that its model has moved on.
+    """
 
     def __init__(
         self,
@@ -155,7 +179,9 @@ class LocalModel:
         self.engine, self.trunk, self.spec, self.params = engine, trunk, spec, params
         self.adapter, self.head = adapter, head
         self.version = 0
-        self.optimizer = Optimizer(params, spec.optimizer)
+        self.stamp = object()
+        matrices = frozenset() if head is not None else _matrices(trunk.module) & frozenset(params)
+        self.optimizer = Optimizer(params, spec.optimizer, matrices=matrices)
 
     # -- outputs --------------------------------------------------------------------------------------------------------------
 
@@ -176,42 +202,39 @@ class LocalModel:
                 parameter.data = present[name]
 
     def _switch_adapter(self) -> None:
-        if self.adapter is None:
-            return
-        from peft.tuners.tuners_utils import BaseTunerLayer
-
-        for part in self.trunk.module.modules():
-            if isinstance(part, BaseTunerLayer) and part.active_adapters != [self.adapter]:
-                part.set_adapter(self.adapter)
-                for name, parameter in part.named_parameters():
-                    if "lora_" in name:
-                        parameter.requires_grad_(True)
+        if self.adapter is not None and self.trunk.adapter != self.adapter:
+            use_adapter(self.trunk.module, self.adapter)
+            self.trunk.adapter = self.adapter
 
     def _outputs(self, rows: Sequence[Row], want: frozenset[str]) -> tuple[Outputs, Batch]:
         ids, targets, batch = pad(rows, self.trunk.device)
-        if "values" in want and self.head is None:
-            raise CapabilityError("Values are wanted from a model without a head; give it kind head.")
-        values = None
         if self.head is not None:
             with torch.no_grad():
                 hidden = self.trunk.hidden(ids)
-            at = hidden.gather(1, (targets - 1)[..., None].expand(-1, -1, hidden.shape[-1])).float()
-            values = torch.where(batch.mask, self.head(at)[..., 0], 0.0)
-            return Outputs(torch.zeros_like(values), None, values), batch
+            before = hidden.gather(1, (targets - 1)[..., None].expand(-1, -1, hidden.shape[-1])).float()
+            values = torch.where(batch.mask, self.head(before)[..., 0], 0.0)
+            return Outputs(torch.full_like(values, math.nan), None, values), batch
         logprobs, entropy = self.trunk.target_outputs(ids, targets, batch.mask, self.spec.temperature, "entropy" in want)
-        return Outputs(logprobs, entropy, values), batch
+        return Outputs(logprobs, entropy, None), batch
+
+    def _check_carries(self, want: frozenset[str]) -> None:
+        if self.head is None and "values" in want:
+            raise CapabilityError("Values are wanted from a model without a head; give it kind head.")
+        if self.head is not None and "values" not in want:
+            raise CapabilityError("A head gives values and nothing else (no log-probs, no entropy); ask it for values.")
 
     def _micro_batches(self, rows: Sequence[Row]) -> list[list[int]]:
         return micro_batches(rows, self.engine.budget.tokens, self.engine.budget.rows)
 
     @torch.no_grad()
     def forward(self, rows: Sequence[Row], want: frozenset[str] = NOTHING) -> list[dict[str, Floats]]:
-        """See `protocols.Model.forward`."""
-        made: list[dict[str, Floats]] = [{} for _ in rows]
+        """See `protocols.Model.forward`. A head gives values alone."""
+        self._check_carries(want)
         self._switch_adapter()
+        made: list[dict[str, Floats]] = [{} for _ in rows]
         for picked in self._micro_batches(rows):
             outputs, _ = self._outputs([rows[i] for i in picked], want)
-            named = {"logprobs": outputs.logprobs, "entropy": outputs.entropy, "values": outputs.values}
+            named = {"logprobs": outputs.logprobs if self.head is None else None, "entropy": outputs.entropy, "values": outputs.values}
             for name, tensor in named.items():
                 if tensor is not None:
                     array = tensor.double().cpu().numpy()
@@ -225,6 +248,7 @@ class LocalModel:
         """See `protocols.Model.backward`. Exact whatever the micro-batches: a loss that spans rows goes by its gradient at the outputs."""
         if not rows:
             return {}
+        self._check_carries(loss.wants)
         self._switch_adapter()
         picks = self._micro_batches(rows)
         if loss.spans_rows and len(picks) > 1:
@@ -242,22 +266,24 @@ class LocalModel:
         return {name: tally.value for name, tally in total.items()}
 
     def _backward_two_pass(self, rows: Sequence[Row], picks: list[list[int]], loss: Loss) -> Metrics:
+        """First without gradient, to differentiate the loss with respect to the outputs; then each micro-batch carries its part back."""
         _, _, batch = pad(rows, self.trunk.device)
-        names = ["values"] if self.head is not None else ["logprobs", *(n for n in ("entropy",) if n in loss.wants)]
-        leaves = {name: torch.zeros(batch.mask.shape, device=self.trunk.device) for name in names}
-        for i, outputs in enumerate(self.forward(rows, loss.wants)):
+        missing = torch.full(batch.mask.shape, math.nan, device=self.trunk.device)
+        names = ["values"] if self.head is not None else ["logprobs", *loss.wants]
+        leaves = {name: torch.zeros_like(missing) for name in names}
+        for i, made in enumerate(self.forward(rows, loss.wants)):
             for name, leaf in leaves.items():
-                leaf[i, : len(rows[i].targets)] = torch.from_numpy(outputs[name]).to(leaf)
+                leaf[i, : len(rows[i].targets)] = torch.from_numpy(made[name]).to(leaf)
         for leaf in leaves.values():
             leaf.requires_grad_(True)
-        logprobs = leaves.get("logprobs", torch.zeros(batch.mask.shape, device=self.trunk.device))
-        value, tallies = loss(Outputs(logprobs, leaves.get("entropy"), leaves.get("values")), batch)
+        value, tallies = loss(Outputs(leaves.get("logprobs", missing), leaves.get("entropy"), leaves.get("values")), batch)
         grads = dict(zip(leaves, torch.autograd.grad(value, list(leaves.values()), allow_unused=True), strict=True))
         for picked in picks:
             outputs, part = self._outputs([rows[i] for i in picked], loss.wants)
-            given = {"logprobs": outputs.logprobs, "entropy": outputs.entropy, "values": outputs.values}
             width = part.mask.shape[1]
-            carried = [(given[name] * grad[picked, :width]).sum() for name, grad in grads.items() if grad is not None]  # type: ignore[operator]
+            given = {"logprobs": outputs.logprobs, "entropy": outputs.entropy, "values": outputs.values}
+            pairs = [(given[name], grad[picked, :width]) for name, grad in grads.items() if grad is not None]
+            carried = [(output * grad).sum() for output, grad in pairs if output is not None]
             if carried:
                 torch.stack(carried).sum().backward()  # type: ignore[no-untyped-call]
                 self.optimizer.gather()
@@ -265,32 +291,41 @@ class LocalModel:
 
     def step(self, lr: float) -> Metrics:
         """See `protocols.Model.step`."""
-        self.version += 1
-        return self.optimizer.step(lr)
+        metrics = self.optimizer.step(lr)
+        self._moved_to(self.version + 1)
+        return metrics
 
     def restart_optimizer(self, spec: OptimizerSpec) -> None:
-        """Fresh optimiser state; the weights stay."""
-        self.optimizer = Optimizer(self.params, spec, masters=self.optimizer.masters)
+        """Fresh optimiser state, and no gradient; the weights stay."""
+        self.optimizer = self.optimizer.restarted(spec)
 
     # -- weights --------------------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> LocalPolicy:
         """See `protocols.Model.snapshot`."""
+        self._check_speaks()
         return LocalPolicy(self, None)
 
     def keep(self) -> LocalPolicy:
         """See `protocols.Model.keep`."""
+        self._check_speaks()
         return LocalPolicy(self, {name: parameter.detach().clone() for name, parameter in self.params.items()})
 
-    @torch.no_grad()
     def copy_from(self, other: LocalModel) -> None:
-        """Takes over the weights of a model of the same kind and shape."""
-        mine, theirs = list(self.params.values()), list(other.params.values())
-        if [p.shape for p in mine] != [p.shape for p in theirs]:
+        """Takes over the weights of a model of the same kind and shape, at full precision, under a fresh optimiser."""
+        if [p.shape for p in self.params.values()] != [p.shape for p in other.params.values()]:
             raise ConfigError("A model can start only from one of the same kind and shape; give both the same kind and rank.")
-        for target, source in zip(mine, theirs, strict=True):
-            target.copy_(source)
-        self.optimizer = Optimizer(self.params, self.optimizer.spec)
+        self.optimizer = self.optimizer.restarted(self.optimizer.spec)
+        self.optimizer.take(other.optimizer)
+        self._moved_to(self.version)
+
+    def _moved_to(self, version: int) -> None:
+        self.version = version
+        self.stamp = object()
+
+    def _check_speaks(self) -> None:
+        if self.head is not None:
+            raise CapabilityError("A head has no words of its own; take the policy of the model that it reads.")
 
     def save(self, path: Path) -> None:
         """Writes `model.safetensors` (float32 weights and optimiser state) and `model.json`, exactly."""
@@ -303,60 +338,11 @@ class LocalModel:
         """Restores what `save` wrote."""
         facts = json.loads((path / "model.json").read_text(encoding="utf-8"))
         self.optimizer.restore(load_file(path / "model.safetensors"), facts["optimizer"])
-        self.version = int(facts["version"])
+        self._moved_to(int(facts["version"]))
 
 
-class LocalPolicy:
-    """Weights frozen at a version: `protocols.Policy`."""
-
-    def __init__(self, model: LocalModel, kept: dict[str, Tensor] | None) -> None:
-        self._model = model
-        self._kept = kept
-        self.version = model.version
-        text = model.engine.text
-        self._sampler = Sampler(model.trunk, text.decode, text.eos_ids)
-
-    @property
-    def work(self) -> Work:
-        """Positions computed by sampling so far."""
-        return self._sampler.work
-
-    @property
-    def max_length(self) -> int:
-        return self._model.trunk.max_length
-
-    def _check(self) -> None:
-        if self._kept is None and self.version != self._model.version:
-            raise StaleWeightsError(
-                f"This policy is version {self.version}, its model is now version {self._model.version}; take a new snapshot, or keep() for a reference."
-            )
-
-    def sample(self, contexts: Sequence[Ids], sampling: Sequence[Sampling], seeds: Sequence[int]) -> list[Completion]:
-        """See `protocols.Policy.sample`."""
-        self._check()
-        with self._model.using(self._kept):
-            return self._sampler.sample(contexts, sampling, seeds)
-
-    def logprobs(self, rows: Sequence[Row]) -> list[Floats]:
-        """See `protocols.Policy.logprobs`."""
-        self._check()
-        with self._model.using(self._kept):
-            return [made["logprobs"] for made in self._model.forward(rows)]
-
-    def save(self, path: Path) -> None:
-        """Writes the kept weights."""
-        if self._kept is None:
-            raise CapabilityError("Only a policy that keeps its weights can be saved; call model.keep().")
-        path.mkdir(parents=True, exist_ok=True)
-        save_file({name: tensor.cpu().contiguous().clone() for name, tensor in self._kept.items()}, path / "kept.safetensors")
-
-    def load(self, path: Path) -> None:
-        """Takes kept weights from what `save` wrote."""
-        if self._kept is None:
-            raise CapabilityError("Only a policy that keeps its weights can be loaded; call model.keep().")
-        found = load_file(path / "kept.safetensors")
-        self._kept = {name: found[name].to(tensor) for name, tensor in self._kept.items()}
-
-    def forget(self) -> None:
-        """Drops cached keys and values, so that the next call feeds whole histories."""
-        self._sampler.forget()
+def _matrices(module: PreTrainedModel) -> frozenset[str]:
+    """Names of the weights that map hidden states to hidden states."""
+    output = module.get_output_embeddings()
+    linear = {n: part for n, part in module.named_modules() if isinstance(part, nn.Linear | Conv1D) and part is not output}
+    return frozenset(f"{name}.weight" for name in linear)

@@ -152,7 +152,7 @@ class Sampler:
         for first in twin.values():
             copies = [r for r, s in source.items() if s == first and r != first]
             cache.copy(slots[first], [slots[r] for r in copies])
-            last |= {r: last[first] for r in copies}
+            last |= dict.fromkeys(copies, last[first])
         return torch.stack([last[r] for r in range(len(contexts))])
 
     def _prefill_shared(self, cache: SlotCache, contexts: list[Ids], slots: list[int], rows: list[int]) -> None:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 __all__ = ["TinySpec", "tiny_model", "word_tokenizer"]
 
@@ -55,7 +54,7 @@ def word_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizer
     return fast
 
 
-def tiny_model(vocab_size: int, spec: TinySpec, seed: int) -> nn.Module:
+def tiny_model(vocab_size: int, spec: TinySpec, seed: int) -> PreTrainedModel:
     """A Llama of this shape with fresh weights; embeddings are tied. The same seed gives the same weights."""
     config = LlamaConfig(
         vocab_size=vocab_size,

@@ -33,10 +33,12 @@ class Trunk:
         caches: Whether its keys and values can live in slots over turns; where not, every turn feeds the whole history.
         splits: Whether logits are the output embedding of the last hidden state and nothing else; where not (scaled or capped
             logits), the model's own forward makes them.
+        adapter: Name of the adapter that is switched on, where that is known.
     """
 
     def __init__(self, module: PreTrainedModel) -> None:
         self.module = module
+        self.adapter: str | None = None
         self.base = module.base_model
         self._cache_name = "cache" if "cache" in inspect.signature(self.base.forward).parameters else "past_key_values"
         self.config = module.config
@@ -152,7 +154,7 @@ class Trunk:
 
     @torch.no_grad()
     def _probe_caches(self) -> bool:
-        """Two rows of different lengths, fed in a padded chunk and then token by token; equal states mean that slots work for this model."""
+        """Two rows of different lengths, fed in a padded chunk and then token by token; equal states mean that slots work here."""
         ids, ends = self._some_ids(2, 6), (3, 2)
         rows = list(ids.cpu().numpy())
         cache = self.new_cache()
