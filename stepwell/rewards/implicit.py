@@ -1,23 +1,25 @@
 """The implicit judge: a language model whose log-ratio to a reference is the reward of a step.
 
-Legend: S step, T sampled token of an episode.
+Legend: S step, T sampled token of an episode, B row, N target.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from stepwell.credit import Segment, by_turn, pool
-from stepwell.engine.batch import episode_rows, join
-from stepwell.errors import ConfigError
+from stepwell.engine.batch import episode_rows, join, pad
+from stepwell.errors import ConfigError, StaleWeightsError
 from stepwell.losses import PreferenceLoss
-from stepwell.protocols import KeptPolicy, Model, Saveable
+from stepwell.protocols import KeptPolicy, Model, Policy, Saveable
 from stepwell.rewards.outcome import Pay, paid
-from stepwell.types import JSON, Episode, Floats, Group, Metrics, Row, Scored
+from stepwell.types import JSON, Batch, Episode, Floats, Group, Metrics, Outputs, Row, Scored, Tallies
 
 __all__ = ["ImplicitReward", "ImplicitSettings"]
 
@@ -41,6 +43,19 @@ class ImplicitSettings:
     updates: int = 1
 
 
+class _Said(NamedTuple):
+    """What judge and reference said about an episode's sampled tokens, by one forward path. [T] each"""
+
+    episode: Episode
+    judge_T: Floats
+    ref_T: Floats
+
+    @property
+    def total(self) -> float:
+        """The trajectory's log-ratio, in nats."""
+        return float((self.judge_T - self.ref_T).sum())
+
+
 class ImplicitReward:
     """Step rewards `r_s = beta * sum over the step's tokens of [log pi_judge - log pi_ref]`, learnt from better and worse episodes.
 
@@ -50,6 +65,8 @@ class ImplicitReward:
 
     Differs from the authors' code: there the scores are detached before the loss, so that no gradient reaches the judge; and its
     trajectory score is a mean over steps where the paper's product of probabilities is a sum. This is the paper's form.
+
+    With the moving reference, all turns must be from the policy's present version: score before the policy is updated.
 
     `learn` reports `judge/fresh_pair_accuracy`: how often the better of two episodes of a group had the higher sum, measured on
     episodes that the judge had not learnt from (ties count a half).
@@ -61,68 +78,119 @@ class ImplicitReward:
         self._judge, self._policy, self._settings, self._segment = judge, policy, settings, segment
         self._loss = PreferenceLoss(settings.beta)
         self._frozen: KeptPolicy | None = judge.keep() if settings.reference == "frozen" else None
-        self._scored_rows: dict[int, tuple[Episode, Floats]] = {}
+        self._said: dict[int, _Said] = {}
+        self._scored_by = -1
         self._fresh: Metrics = {}
 
+    # -- scoring --------------------------------------------------------------------------------------------------------------
+
     def score(self, groups: Sequence[Group[Episode]]) -> list[Group[Scored]]:
-        """Attaches the component `judge`; failed episodes are unscored."""
-        episodes = [episode for group in groups for episode in group.members]
-        playable = [episode for episode in episodes if not episode.failed and episode.num_tokens]
-        per_episode = [episode_rows(episode) for episode in playable]
+        """Attaches the component `judge`; failed episodes are unscored.
+
+        Raises:
+            StaleWeightsError: The reference is the policy, and turns are from other versions of it than the present one.
+        """
+        episodes = [e for group in groups for e in group.members if not e.failed and e.num_tokens]
+        reference = self._reference(episodes)
+        per_episode = [episode_rows(episode) for episode in episodes]
         rows = [row for made in per_episode for row in made]
         counts = [len(made) for made in per_episode]
-        reference = self._policy.snapshot() if self._frozen is None else self._frozen
         ref = join(reference.logprobs(rows), counts)
-        log_ratio = [a - b for a, b in zip(join([made["logprobs"] for made in self._judge.forward(rows)], counts), ref, strict=True)]
-        self._scored_rows = {id(episode): (episode, values) for episode, values in zip(playable, ref, strict=True)}
-        ratios = {id(episode): values for episode, values in zip(playable, log_ratio, strict=True)}
-        self._fresh = self._measure(groups, ratios)
-        return [Group(group.task, tuple(self._attach(episode, ratios.get(id(episode))) for episode in group.members)) for group in groups]
+        judge = join([made["logprobs"] for made in self._judge.forward(rows)], counts)
+        self._said = {id(e): _Said(e, j, r) for e, j, r in zip(episodes, judge, ref, strict=True)}
+        self._scored_by = self._judge.version
+        self._fresh = self._measure(groups)
+        return [Group(group.task, tuple(self._attach(episode) for episode in group.members)) for group in groups]
 
-    def _attach(self, episode: Episode, log_ratio_T: Floats | None) -> Scored:
+    def _reference(self, episodes: Sequence[Episode]) -> Policy:
+        if self._frozen is not None:
+            return self._frozen
+        policy = self._policy.snapshot()
+        versions = sorted({turn.version for episode in episodes for turn in episode.turns})
+        if versions not in ([], [policy.version]):
+            raise StaleWeightsError(
+                f"The episodes hold turns of policy version {', '.join(map(str, versions))}, and the policy is now version "
+                f"{policy.version}; with reference=moving all must be the same: score before the policy is updated, or use reference=frozen."
+            )
+        return policy
+
+    def _attach(self, episode: Episode) -> Scored:
         steps = self._segment(episode)
         outcome = paid(episode, self._settings.pay)
-        if log_ratio_T is None:
+        said = self._said.get(id(episode))
+        if said is None:
             return Scored(episode, steps, outcome, {"judge": np.zeros(len(steps))}, np.zeros(len(steps), np.bool_))
-        reward_S = self._settings.beta * pool(log_ratio_T, steps, "sum")
-        old = self._scored_rows[id(episode)][1] if self._frozen is None else None
+        reward_S = self._settings.beta * pool(said.judge_T - said.ref_T, steps, "sum")
+        old = said.ref_T if self._frozen is None else None
         return Scored(episode, steps, outcome, {"judge": reward_S}, np.ones(len(steps), np.bool_), old_logprobs_T=old)
 
-    def _measure(self, groups: Sequence[Group[Episode]], ratios: dict[int, Floats]) -> Metrics:
+    def _measure(self, groups: Sequence[Group[Episode]]) -> Metrics:
         accuracies = []
         for group in groups:
-            scored = [(paid(e, self._settings.pay), float(ratios[id(e)].sum())) for e in group.members if id(e) in ratios]
+            scored = [(paid(e, self._settings.pay), self._said[id(e)].total) for e in group.members if id(e) in self._said]
             pairs = [(a, b) for out_a, a in scored for out_b, b in scored if out_a is not None and out_b is not None and out_a > out_b]
             if pairs:
                 accuracies.append(np.mean([(a > b) + 0.5 * (a == b) for a, b in pairs]))
-        tokens = [abs(values) for values in ratios.values()]
-        measured: Metrics = {"judge/log_ratio_abs": float(np.mean(np.concatenate(tokens))) if tokens else float("nan")}
-        measured["judge/fresh_pair_accuracy"] = float(np.mean(accuracies)) if accuracies else float("nan")
-        return measured
+        tokens = [np.abs(said.judge_T - said.ref_T) for said in self._said.values()]
+        return {
+            "judge/log_ratio_abs": float(np.mean(np.concatenate(tokens))) if tokens else float("nan"),
+            "judge/fresh_pair_accuracy": float(np.mean(accuracies)) if accuracies else float("nan"),
+        }
+
+    # -- learning -------------------------------------------------------------------------------------------------------------
 
     def learn(self, groups: Sequence[Group[Scored]]) -> Metrics:
-        """Preference learning on groups that hold better and worse episodes; the others have no pair and are not computed."""
-        rows = self._preference_rows(groups)
+        """Preference learning on groups that hold better and worse episodes; the others have no pair and are not computed.
+
+        Raises:
+            ConfigError: The groups are not those that were scored last.
+        """
+        rows, said = self._preference_rows(groups)
         metrics = dict(self._fresh)
         for _ in range(self._settings.updates if rows else 0):
-            metrics |= self._judge.backward(rows, self._loss)
+            known = self._judge.version == self._scored_by
+            metrics |= self._backward_known(rows, said) if known else self._judge.backward(rows, self._loss)
             metrics |= {f"judge/{name}": value for name, value in self._judge.step(self._settings.lr).items()}
         metrics["judge/mixed_groups"] = len({row.group for row in rows}) / max(len(groups), 1)
         return metrics
 
-    def _preference_rows(self, groups: Sequence[Group[Scored]]) -> list[Row]:
+    def _preference_rows(self, groups: Sequence[Group[Scored]]) -> tuple[list[Row], list[Floats]]:
+        """Rows of the episodes in mixed groups, and what the judge said at each row's targets."""
         rows: list[Row] = []
+        said: list[Floats] = []
         number = 0
         for g, group in enumerate(groups):
-            members = [m for m in group.members if m.outcome is not None and id(m.episode) in self._scored_rows]
+            members = [m for m in group.members if m.outcome is not None and m.episode.num_tokens]
             if len({m.outcome for m in members}) < 2:
                 continue
             for member in members:
-                _, ref = self._scored_rows[id(member.episode)]
-                assert member.outcome is not None
-                rows += episode_rows(member.episode, index=number, group=g, label=member.outcome, ref_logprobs=ref)
+                about = self._said.get(id(member.episode))
+                if about is None or member.outcome is None:
+                    raise ConfigError(
+                        "learn was given an episode that the last call of score did not see; score and learn the same groups."
+                    )
+                made = episode_rows(member.episode, index=number, group=g, label=member.outcome, ref_logprobs=about.ref_T)
+                rows += made
+                said += np.split(about.judge_T, np.cumsum([len(row.targets) for row in made])[:-1])
                 number += 1
-        return rows
+        return rows, said
+
+    def _backward_known(self, rows: Sequence[Row], said: Sequence[Floats]) -> Metrics:
+        """`backward` of the preference loss, without the forward pass that scoring has made already.
+
+        The loss is differentiated with respect to what the judge said; that gradient weighs the tokens. Exact, as the judge is the same.
+        """
+        _, _, batch = pad(rows, torch.device("cpu"))
+        logprobs = torch.zeros(batch.mask.shape)
+        for b, values in enumerate(said):
+            logprobs[b, : len(values)] = torch.from_numpy(values)
+        logprobs.requires_grad_(True)
+        value, tallies = self._loss(Outputs(logprobs), batch)
+        grad = torch.autograd.grad(value, logprobs)[0].double().numpy()
+        self._judge.backward([replace(row, weight=grad[b, : len(row.targets)]) for b, row in enumerate(rows)], _Weighted())
+        return {name: tally.value for name, tally in tallies.items()}
+
+    # -- state ----------------------------------------------------------------------------------------------------------------
 
     def models(self) -> dict[str, Saveable]:
         """The judge, and its reference where that is its own."""
@@ -134,3 +202,19 @@ class ImplicitReward:
 
     def restore(self, state: dict[str, JSON]) -> None:
         """Nothing to restore."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighted:
+    """`sum of w log pi`: carries a gradient with respect to log-probs back to the weights."""
+
+    @property
+    def spans_rows(self) -> bool:
+        return False
+
+    @property
+    def wants(self) -> frozenset[str]:
+        return frozenset()
+
+    def __call__(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tallies]:
+        return torch.where(batch.mask, batch.weight * outputs.logprobs, 0.0).sum(), {}
