@@ -14,6 +14,7 @@ __all__ = [
     "ChatConfig",
     "CheckpointConfig",
     "CloningConfig",
+    "CloningOptimizerConfig",
     "Config",
     "CreditConfig",
     "CurriculumConfig",
@@ -130,6 +131,15 @@ class OptimizerConfig(Settings):
     weight_decay: NotNegative = 0.0
     max_grad_norm: Positive = 1.0
     rest_scale: Positive = 0.6
+
+
+class CloningOptimizerConfig(OptimizerConfig):
+    """The same with defaults for a warm start from scratch."""
+
+    kind: Literal["adamw", "muon"] = "muon"
+    lr: Positive = 5e-3
+    warmup: Annotated[int, Field(ge=0)] = 20
+    decay: Literal["constant", "linear", "cosine"] = "linear"
 
 
 class _EngineSettings(Settings):
@@ -343,7 +353,7 @@ class CloningConfig(Settings):
     """Demonstrations of a step."""
     demonstrations: str = "expert"
     """`expert` is the domain's scripted one; otherwise a JSONL file of `{"task": key, "actions": [text, ...]}`."""
-    optimizer: OptimizerConfig = OptimizerConfig(kind="muon", lr=5e-3, warmup=20, decay="linear")
+    optimizer: CloningOptimizerConfig = CloningOptimizerConfig()
 
 
 class UniformConfig(Settings):
