@@ -47,7 +47,18 @@ from stepwell.seeding import derive, generator
 from stepwell.trainer import Cloning, Learning, Parts, Schedule, Trainer
 from stepwell.types import Action, Episode, Invalid, Sampling, Task
 
-__all__ = ["Built", "Speaker", "build", "build_domain", "build_speaker"]
+__all__ = [
+    "Built",
+    "Speaker",
+    "build",
+    "build_domain",
+    "build_speaker",
+    "first_tasks",
+    "judge_spec",
+    "load_base",
+    "make_chat",
+    "policy_spec",
+]
 
 _BASELINES: dict[str, Baseline] = {"grpo": Standardised(), "drgrpo": Centred(), "rloo": LeaveOneOut()}
 
@@ -111,22 +122,22 @@ def build_domain(config: DomainConfig) -> Domain:
 # -- speaking -----------------------------------------------------------------------------------------------------------------
 
 
-def build_speaker(config: Config, domain: Domain) -> Speaker:
-    """Loads or makes the model, and checks that its template and context fit the domain."""
-    engine, act = config.engine, codec(config.chat.codec)
-    use_threads(engine.threads)
-    budget = Budget(engine.micro_tokens, engine.micro_rows)
-    task = _some_task(config, domain)
+def build_speaker(config: Config, domain: Domain, trained: Config | None = None) -> Speaker:
+    """Loads or makes the model, and checks that its template and context fit the domain.
+
+    Args:
+        config: How it speaks here.
+        domain: Where.
+        trained: The config that it was trained with where that is another: a tiny model's vocabulary is of the domain that it learnt in.
+    """
+    act = codec(config.chat.codec)
+    task = _training_task(config, domain, 0, "corpus")
     opening = domain.environment(task, 0)
     first = opening.start().text
-    if isinstance(engine, LocalEngineConfig):
-        device = pick_device(engine.device)
-        module, tokenizer = load_pretrained(engine.model, compute_dtype(engine.dtype, device), device)
-    else:
-        tokenizer = word_tokenizer(_corpus(config, domain, act), engine.vocabulary)
-        module = tiny_model(len(tokenizer), _tiny_spec(engine), derive(config.seed, "weights"))
-    system = "\n\n".join(filter(None, [act.describe(opening.tools) if config.chat.tools else "", config.chat.system]))
-    chat = _chat(tokenizer, config.chat, system)
+    made_with = trained or config
+    module, tokenizer = load_base(config, made_with, domain if made_with.domain == config.domain else None)
+    chat = make_chat(tokenizer, config.chat, act.describe(opening.tools) if config.chat.tools else "")
+    budget = Budget(config.engine.micro_tokens, config.engine.micro_rows)
     made = LocalEngine(module, Text(tokenizer.decode, chat.eos_ids), budget, seed=derive(config.seed, "adapters"))
     limit = min(config.rollout.context or made.max_length, made.max_length)
     check_fits(chat.converse(first).context(), limit=limit, reply=config.rollout.max_tokens, what=f"the first observation of {task.key}")
@@ -134,8 +145,28 @@ def build_speaker(config: Config, domain: Domain) -> Speaker:
     return Speaker(made, tokenizer, Player(chat, act, _sampling(config.rollout, act), _limits(config.rollout, limit)), notices)
 
 
-def _chat(tokenizer: Any, config: ChatConfig, system: str) -> Chat:
+def load_base(config: Config, trained: Config | None = None, domain: Domain | None = None) -> tuple[Any, Any]:
+    """Model and tokenizer, without what was learnt.
+
+    Args:
+        config: Says which, and how it is computed.
+        trained: As in `build_speaker`.
+        domain: That of `trained`, if it is at hand.
+    """
+    use_threads(config.engine.threads)
+    if isinstance(config.engine, LocalEngineConfig):
+        device = pick_device(config.engine.device)
+        return load_pretrained(config.engine.model, compute_dtype(config.engine.dtype, device), device)
+    trained = trained or config
+    texts = _corpus(trained, domain or build_domain(trained.domain), codec(trained.chat.codec))
+    tokenizer = word_tokenizer(texts, config.engine.vocabulary)
+    return tiny_model(len(tokenizer), _tiny_spec(config.engine), derive(trained.seed, "weights")), tokenizer
+
+
+def make_chat(tokenizer: Any, config: ChatConfig, tools: str = "") -> Chat:
+    """The chat of these settings; `tools` describes the domain's tools."""
     window = config.window if config.context == "window" else 0
+    system = "\n\n".join(filter(None, [tools, config.system]))
     return Chat.of(tokenizer, config.context, window=window, system=system, template=config.template)
 
 
@@ -149,10 +180,6 @@ def _limits(config: RolloutConfig, context: int) -> Limits:
 
 def _tiny_spec(engine: TinyEngineConfig) -> TinySpec:
     return TinySpec(engine.layers, engine.width, engine.feedforward, engine.heads, engine.vocabulary, engine.max_length)
-
-
-def _some_task(config: Config, domain: Domain) -> Task:
-    return _training_task(config, domain, 0, "corpus")
 
 
 def _training_task(config: Config, domain: Domain, number: int, what: str) -> Task:
@@ -175,6 +202,18 @@ def _corpus(config: Config, domain: Domain, act: Codec) -> list[str]:
 
 
 # -- learning -----------------------------------------------------------------------------------------------------------------
+
+
+def judge_spec(config: Config, reward: ImplicitConfig) -> ModelSpec:
+    """What the judge is: it starts as the policy."""
+    return ModelSpec(
+        kind=reward.model,
+        of="policy",
+        rank=config.engine.rank,
+        alpha=config.engine.alpha,
+        temperature=config.rollout.temperature,
+        optimizer=OptimizerSpec(max_grad_norm=reward.max_grad_norm),
+    )
 
 
 def policy_spec(config: Config) -> ModelSpec:
@@ -232,16 +271,8 @@ def _judge(config: Config, engine: LocalEngine, policy: LocalModel) -> ProcessRe
         return EnvironmentReward(reward.pay, invalid_penalty=reward.invalid_penalty)
     if isinstance(reward, CustomConfig):
         return cast(ProcessReward, _custom(reward, "reward"))
-    spec = ModelSpec(
-        kind=reward.model,
-        of="policy",
-        rank=config.engine.rank,
-        alpha=config.engine.alpha,
-        temperature=config.rollout.temperature,
-        optimizer=OptimizerSpec(max_grad_norm=reward.max_grad_norm),
-    )
     settings = ImplicitSettings(reward.beta, reward.lr, reward.reference, reward.pay, reward.updates)
-    return ImplicitReward(engine.model("judge", spec), policy, settings)
+    return ImplicitReward(engine.model("judge", judge_spec(config, reward)), policy, settings)
 
 
 def _assign(config: CreditConfig) -> Assign:

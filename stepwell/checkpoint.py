@@ -67,15 +67,16 @@ class Checkpoint:
                 "Resume with the config that the checkpoint was made with."
             )
         for name, model in models.items():
-            model.load(self._folder_of(name))
+            model.load(self.folder_of(name))
 
     def restore_model(self, name: str, model: Saveable) -> None:
-        """Loads one model, for uses that need no other (evaluation, export)."""
+        """Loads one model, for uses that need no other."""
+        model.load(self.folder_of(name))
+
+    def folder_of(self, name: str) -> Path:
+        """The folder that the model's `save` wrote."""
         if name not in self.models:
             raise RunError(f"{self.path} holds no model {name!r}; {nearest(name, self.models)}")
-        model.load(self._folder_of(name))
-
-    def _folder_of(self, name: str) -> Path:
         return self.path / "models" / name
 
 

@@ -16,7 +16,7 @@ from stepwell.config import Config, DomainConfig, ShopConfig, WebShopConfig
 from stepwell.errors import ConfigError, nearest
 from stepwell.presets import PRESETS, preset
 
-__all__ = ["dump", "load", "load_domain", "parse"]
+__all__ = ["dump", "load", "load_domain", "parse", "setting_of"]
 
 Tree = dict[str, Any]
 
@@ -33,9 +33,7 @@ def load(source: str, overrides: Sequence[str] = ()) -> Config:
         tree = _read(Path(source))
     else:
         raise ConfigError(f"There is no preset {source!r} and no file of that name; {nearest(source, PRESETS)}.")
-    for override in overrides:
-        _apply(tree, override)
-    return parse(tree)
+    return parse(tree, overrides)
 
 
 def load_domain(kind: str, overrides: Sequence[str]) -> DomainConfig:
@@ -50,10 +48,22 @@ def load_domain(kind: str, overrides: Sequence[str]) -> DomainConfig:
         raise ConfigError(_sentences(error, ("domain",))) from None
 
 
-def parse(tree: Mapping[str, Any]) -> Config:
-    """A checked config from a tree of settings."""
+def setting_of(override: str) -> str:
+    """The full dotted key of a `key=value` argument.
+
+    >>> setting_of("data=shop/files"), setting_of("rollout.turns=5")
+    ('domain.data', 'rollout.turns')
+    """
+    return ".".join(_split(override)[0])
+
+
+def parse(tree: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
+    """A checked config from a tree of settings, changed by `key=value` arguments as in `load`."""
+    tree = dict(tree)
+    for override in overrides:
+        _apply(tree, override)
     try:
-        return Config.model_validate(dict(tree))
+        return Config.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(_sentences(error, ())) from None
 
@@ -91,17 +101,23 @@ def _merged(below: Tree, above: Tree) -> Tree:
     return merged
 
 
-def _apply(tree: Tree, override: str) -> None:
+def _split(override: str) -> tuple[list[str], str]:
+    """Parts of the key, and the value's text."""
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise ConfigError(f"{override!r} is no setting; write key=value, such as rollout.groups=8.")
+    parts = key.split(".")
+    if parts[0] not in Config.model_fields and any(parts[0] in one.model_fields for one in (ShopConfig, WebShopConfig)):
+        parts = ["domain", *parts]
+    return parts, text
+
+
+def _apply(tree: Tree, override: str) -> None:
+    parts, text = _split(override)
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         value = text
-    parts = key.split(".")
-    if parts[0] not in Config.model_fields and any(parts[0] in one.model_fields for one in (ShopConfig, WebShopConfig)):
-        parts = ["domain", *parts]
     section = tree
     for part in parts[:-1]:
         inner = section.get(part)

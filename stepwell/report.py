@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from jinja2 import Environment, StrictUndefined
 from rich.table import Table
 
+from stepwell.errors import DataError
 from stepwell.evaluation.intervals import Interval, difference
-from stepwell.files import disk_errors, to_json, write_atomic
+from stepwell.files import disk_errors, read_json, to_json, write_atomic
 from stepwell.plots import Plot, draw
 from stepwell.tracking import read_metrics
 from stepwell.types import JSON
 
-__all__ = ["Change", "Facts", "summary_table", "write_report"]
+__all__ = ["Change", "Facts", "read_facts", "summary_table", "write_report"]
 
 
 class Change(NamedTuple):
@@ -79,6 +80,27 @@ def write_report(run: Path, facts: Facts) -> Path:
         plots, missing = draw(lines, run / "plots")
         write_atomic(run / "report.md", _markdown(facts, plots, missing))
     return run / "report.md"
+
+
+def read_facts(run: Path) -> Facts:
+    """The facts that `write_report` wrote into the run's report.json.
+
+    Raises:
+        DataError: There is no report.json, or it is damaged.
+    """
+    path = run / "report.json"
+    found = read_json(path)
+    try:
+        changes = {name: _change_of(found.pop(name)) for name in ("success", "success_greedy")}
+        notes = tuple(map(str, cast("list[JSON]", found.pop("notes"))))
+        return Facts(**changes, notes=notes, **found)  # type: ignore[arg-type]
+    except (KeyError, TypeError) as fault:
+        raise DataError(f"{path} is no report of this version of Stepwell: {fault}.") from fault
+
+
+def _change_of(found: JSON) -> Change:
+    assert isinstance(found, dict)
+    return Change(*(None if found[name] is None else Interval(**found[name]) for name in ("before", "after")))
 
 
 def summary_table(facts: Facts) -> Table:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
+import math
 import resource
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from stepwell import checkpoint
 from stepwell.build import Built, build, first_tasks
 from stepwell.config import Config
 from stepwell.configure import dump
-from stepwell.errors import RunError
+from stepwell.errors import ConfigError, MissingExtraError, RunError
 from stepwell.evaluation.evaluate import Evaluation, evaluate
 from stepwell.evaluation.intervals import Interval
 from stepwell.report import Change, Facts, write_report
@@ -41,6 +41,8 @@ class _Totals(NamedTuple):
     seconds: float = 0.0
     episodes: int = 0
     tokens: int = 0
+    peak_memory_bytes: int = 0
+    """The largest of any process."""
 
 
 def train(config: Config, run: Path, *, resume: bool = False, show: bool = False) -> Iterator[tuple[int, Metrics]]:
@@ -60,10 +62,41 @@ def train(config: Config, run: Path, *, resume: bool = False, show: bool = False
         RunError: The folder cannot be used; `NothingLeftError` where the run is finished.
     """
     built = build(config)
+    _check_ahead(config, built)
+    if resume:
+        _check_not_beyond(built, run)
     tree = dump(config)
     folder = (RunFolder.resume if resume else RunFolder.create)(run, tree, may_differ=MAY_DIFFER)
     with folder:
         yield from _Conductor(config, built, folder, show=show).conduct()
+
+
+def _check_ahead(config: Config, built: Built) -> None:
+    """What would otherwise come to light only after the training."""
+    for package, wanted in (("tensorboard", config.tracking.tensorboard), ("wandb", config.tracking.wandb is not None)):
+        if wanted and importlib.util.find_spec(package) is None:
+            raise MissingExtraError(package, "track")
+    if not built.domain.tasks("test"):
+        raise ConfigError("The domain's split 'test' has no tasks; success is measured on them before and after training, so give it some.")
+    if not config.evaluation.every:
+        return
+    try:
+        found = built.domain.tasks("validation")
+    except ConfigError as error:
+        raise ConfigError(f"{error} Set evaluation.every=0 to do without evaluations during training, which need the split.") from error
+    if not found:
+        raise ConfigError(f"The domain's split 'validation' has no tasks; evaluation.every is {config.evaluation.every}: set it to 0.")
+
+
+def _check_not_beyond(built: Built, run: Path) -> None:
+    """A run cannot be resumed to an earlier step."""
+    done = max(checkpoint.saved_steps(run / "checkpoints"), default=0)
+    if done > built.trainer.total_steps:
+        clone_steps = built.trainer.clone_steps
+        raise RunError(
+            f"{run} has done {done - clone_steps} steps and was asked for steps={built.trainer.total_steps - clone_steps}. "
+            "Give as many steps as are done, or more."
+        )
 
 
 class _Conductor:
@@ -75,13 +108,15 @@ class _Conductor:
         self.totals = _Totals()
         self.before: dict[str, JSON] = {}
         self.after: dict[str, JSON] = {}
+        self.notes = list(built.speaker.notices)
+        self._value: float | None = None
         found = folder.rewind()
         if found is not None:
             self._restore(found)
         bar = progress(self.trainer.total_steps, start=self.trainer.done) if show else None
         if show:
-            for notice in built.speaker.notices:
-                print(f"note: {notice}", file=sys.stderr)
+            for note in self.notes:
+                print(f"note: {note}", file=sys.stderr)
         self.tracker = Tracker(folder.path, sinks=self._sinks(), progress=bar)
         self._bar: Progress | None = bar
 
@@ -108,6 +143,9 @@ class _Conductor:
             for result in trainer.run():
                 metrics = self._after_step(result)
                 yield trainer.done, metrics
+            if not self.after:  # no step was left, but the steps that are done were not planned as the last ones
+                self._measure_after()
+                self._save()
         self.report()
 
     def _after_step(self, result: StepResult) -> Metrics:
@@ -120,23 +158,28 @@ class _Conductor:
             metrics |= episode_metrics(episodes) | reward_metrics(scored)
             tokens = sum(e.num_tokens for g in episodes for e in g.members)
             step_s = metrics["time/step_s"]
-            self.totals = _Totals(
-                self.totals.seconds + step_s, self.totals.episodes + sum(len(g.members) for g in episodes), self.totals.tokens + tokens
-            )
+            count = sum(len(g.members) for g in episodes)
+            self._add(_Totals(step_s, count, tokens))
             every = self.config.tracking.episodes_every
             if every and (learnt % every == 0 or done == trainer.total_steps):
                 self.tracker.log_episodes(done, result.groups)
         else:
-            self.totals = self.totals._replace(seconds=self.totals.seconds + metrics["time/step_s"])
+            self._add(_Totals(metrics["time/step_s"]))
         metrics["time/train_s"] = self.totals.seconds
         if learnt == 0:
             metrics |= self._measure_before()
-        value = self._validate(metrics, learnt)
+        self._value = self._validate(metrics, learnt)
         if done == trainer.total_steps:
             metrics |= self._measure_after()
         self.tracker.log(done, metrics)
-        self._save_if_due(done, learnt, value)
+        if self._is_due(done, learnt):
+            self._save()
         return metrics
+
+    def _add(self, more: _Totals) -> None:
+        peak = max(self.totals.peak_memory_bytes, peak_memory_bytes())
+        seconds, episodes, tokens, _ = self.totals
+        self.totals = _Totals(seconds + more.seconds, episodes + more.episodes, tokens + more.tokens, peak)
 
     # -- evaluation -----------------------------------------------------------------------------------------------------------
 
@@ -154,7 +197,7 @@ class _Conductor:
         greedy = self._evaluate("validation", self.config.evaluation.during, 0.0)
         metrics |= _named("eval/success", sampled.success) | _named("eval/success_greedy", greedy.success)
         metrics |= {"eval/score": sampled.score.mean, "eval/turns": sampled.turns, "eval/invalid_actions": sampled.invalid}
-        return sampled.success.mean
+        return None if math.isnan(sampled.success.mean) else sampled.success.mean
 
     def _measure(self) -> tuple[dict[str, JSON], Metrics]:
         n = self.config.evaluation.episodes
@@ -173,47 +216,66 @@ class _Conductor:
 
     # -- saving ---------------------------------------------------------------------------------------------------------------
 
-    def _save_if_due(self, done: int, learnt: int, value: float | None) -> None:
-        trainer, every = self.trainer, self.config.checkpoint.every
-        due = done == trainer.total_steps or learnt == 0 or value is not None or (learnt % every == 0 if learnt > 0 else done % every == 0)
-        if not due:
-            return
+    def _is_due(self, done: int, learnt: int) -> bool:
+        every = self.config.checkpoint.every
+        last_or_first = done == self.trainer.total_steps or learnt == 0
+        return last_or_first or self._value is not None or (learnt % every == 0 if learnt > 0 else done % every == 0)
+
+    def _save(self) -> None:
+        """The state after the steps that are done; what `_restore` reads."""
         state: dict[str, JSON] = {
-            "trainer": trainer.state(),
+            "trainer": self.trainer.state(),
             "before": self.before,
             "after": self.after,
             "totals": list(self.totals),
+            "steps": self.config.steps,
+            "notes": self.notes,
         }
-        checkpoint.save(self.folder.checkpoints, done, models=trainer.models(), state=state, keep=self.config.checkpoint.keep, value=value)
+        keep, models = self.config.checkpoint.keep, self.trainer.models()
+        checkpoint.save(self.folder.checkpoints, self.trainer.done, models=models, state=state, keep=keep, value=self._value)
 
     def _restore(self, found: checkpoint.Checkpoint) -> None:
         state = found.state
-        trainer, before, after, totals = state["trainer"], state["before"], state["after"], state["totals"]
-        assert isinstance(trainer, Mapping) and isinstance(before, dict) and isinstance(after, dict) and isinstance(totals, list)
+        trainer, before, after, totals, notes = (state[name] for name in ("trainer", "before", "after", "totals", "notes"))
+        assert isinstance(trainer, Mapping) and isinstance(before, dict) and isinstance(after, dict)
+        assert isinstance(totals, list) and isinstance(notes, list)
         self.trainer.restore(trainer, found.restore_models)
-        seconds, episodes, tokens = totals
-        self.totals = _Totals(float(seconds), int(episodes), int(tokens))
+        seconds, episodes, tokens, peak = totals
+        self.totals = _Totals(float(seconds), int(episodes), int(tokens), int(peak))
+        self._value = found.value
         self.before = before
-        self.after = after if self.trainer.done >= self.trainer.total_steps else {}
+        self.after = after if self.trainer.done == self.trainer.total_steps else {}
+        self.notes = list(dict.fromkeys([*map(str, notes), *self.notes, *self._replanned(state["steps"])]))
+
+    def _replanned(self, planned: JSON) -> list[str]:
+        """A decay that runs over all steps has by now been another one than it would be from the start."""
+        decay, steps = self.config.optimizer.decay, self.config.steps
+        if decay == "constant" or planned == steps or self.trainer.done <= self.trainer.clone_steps:
+            return []
+        done = self.trainer.done - self.trainer.clone_steps
+        return [
+            f"The first {done} steps were planned as the beginning of {planned}, the others as part of {steps}: with "
+            f"optimizer.decay={decay} the learning rate is not that of a run with steps={steps} from the start."
+        ]
 
     def report(self) -> None:
         """Writes report.md, report.json and plots."""
+        self._add(_Totals())
         success, greedy = (Change(_interval(self.before, how), _interval(self.after, how)) for how in ("sampled", "greedy"))
         facts = Facts(
             title=f"{self.config.name}, seed {self.config.seed}",
-            evaluated=f"{self.config.evaluation.episodes} held-out tasks",
+            evaluated=f"{_count(self.after or self.before)} held-out tasks",
             success=success,
             success_greedy=greedy,
             train_seconds=self.totals.seconds,
             episodes=self.totals.episodes,
             tokens=self.totals.tokens,
-            peak_memory_bytes=peak_memory_bytes(),
+            peak_memory_bytes=self.totals.peak_memory_bytes,
             seed=self.config.seed,
             config_hash=self.folder.config_hash,
-            notes=self.built.speaker.notices,
+            notes=tuple(self.notes),
         )
         write_report(self.folder.path, facts)
-        self.facts = facts
 
 
 def peak_memory_bytes() -> int:
@@ -227,7 +289,12 @@ def _interval(measured: dict[str, JSON], how: str) -> Interval | None:
     found = part["success"] if isinstance(part, dict) else None
     if not isinstance(found, dict):
         return None
-    return Interval(*(float(np.float64(found[name])) for name in ("mean", "low", "high")))
+    return Interval(*(math.nan if found[name] is None else float(found[name]) for name in ("mean", "low", "high")))
+
+
+def _count(measured: dict[str, JSON]) -> JSON:
+    part = measured.get("sampled")
+    return part["episodes"] if isinstance(part, dict) else 0
 
 
 def _named(name: str, interval: Interval) -> Metrics:

@@ -101,7 +101,7 @@ class Learning:
             )
         if self.minibatches > self.groups:
             raise ConfigError(
-                f"updates.minibatches is {self.minibatches}, rollout.groups is {self.groups}; a minibatch holds at least one group."
+                f"loss.minibatches is {self.minibatches}, rollout.groups is {self.groups}; a minibatch holds at least one group."
             )
 
 
@@ -272,9 +272,17 @@ def collect(parts: Parts, plan: Learning, seed: tuple[int | str, ...], step: int
             )
         tasks = parts.curriculum.draw(wanted, step)
         played = rollout(parts.domain, tasks, policy, parts.player, group_size=plan.group_size, seed=(*seed, drawn))
+        _check_alive(played, step)
         drawn += wanted
         admitted += [group for group in played if parts.curriculum.admit(group)]
     return admitted, drawn
+
+
+def _check_alive(played: Sequence[Group[Episode]], step: int) -> None:
+    """A dead environment must not look like a step in which nothing was learnt (U74)."""
+    episodes = [episode for group in played for episode in group.members]
+    if all(episode.failed for episode in episodes):
+        raise RunError(f"Step {step}: all {len(episodes)} episodes failed; nothing can be learnt. The first: {episodes[0].ending.reason}")
 
 
 def update(policy: Model, groups: Sequence[Group[Credited]], plan: Learning, *, lr: float, seed: tuple[int | str, ...]) -> Metrics:

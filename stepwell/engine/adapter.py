@@ -7,7 +7,7 @@ from transformers import PreTrainedModel
 
 from stepwell.errors import ConfigError, MissingExtraError
 
-__all__ = ["add_adapter", "use_adapter"]
+__all__ = ["add_adapter", "merge_adapter", "use_adapter"]
 
 
 def add_adapter(module: PreTrainedModel, name: str, rank: int, alpha: float) -> dict[str, nn.Parameter]:
@@ -57,3 +57,14 @@ def use_adapter(module: PreTrainedModel, name: str) -> None:
             for parameter_name, parameter in part.named_parameters():
                 if "lora_" in parameter_name:
                     parameter.requires_grad_(True)
+
+
+def merge_adapter(module: PreTrainedModel, name: str) -> None:
+    """Adds an adapter to the weights below it, and takes all adapters out."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layers = {path: part for path, part in module.named_modules() if isinstance(part, BaseTunerLayer)}
+    for path, layer in layers.items():
+        layer.merge(adapter_names=[name])
+        parent, _, child = path.rpartition(".")
+        setattr(module.get_submodule(parent), child, layer.get_base_layer())

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from stepwell.errors import ConfigError, RunError
 from stepwell.evaluation.intervals import Interval, bootstrap, wilson
 from stepwell.protocols import Domain, Policy
 from stepwell.rollout import Player, rollout
-from stepwell.types import JSON, Episode, Group, Task
+from stepwell.tracking.metrics import is_invalid
+from stepwell.types import JSON, EndingKind, Episode, Group, Task
 
-__all__ = ["Evaluation", "evaluate", "summarise"]
+__all__ = ["Evaluation", "evaluate", "pass_at", "summarise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,8 @@ class Evaluation:
     """What held-out episodes say; failed and unscored ones are counted apart and enter nothing else.
 
     Attributes:
-        success: Share of scored episodes that succeeded, with a 95 % Wilson interval.
+        success: Share of scored episodes that succeeded, with a 95 % interval: Wilson's, or with several episodes of a task a bootstrap
+            over tasks.
         score: Mean score in [0, 1], with a 95 % bootstrap interval.
         turns, tokens: Means over episodes that did not fail.
         invalid: Share of turns that were no valid action.
@@ -40,7 +44,7 @@ class Evaluation:
     groups: tuple[Group[Episode], ...]
 
     def to_json(self) -> dict[str, JSON]:
-        """All but the episodes."""
+        """All but the episodes; None where nothing could be measured."""
         return {
             "success": _named(self.success),
             "score": _named(self.score),
@@ -48,44 +52,94 @@ class Evaluation:
             "failed": self.failed,
             "unscored": self.unscored,
             "truncated": self.truncated,
-            "turns": self.turns,
-            "tokens": self.tokens,
-            "invalid_rate": self.invalid,
+            "turns": _number(self.turns),
+            "tokens": _number(self.tokens),
+            "invalid_rate": _number(self.invalid),
             "by_difficulty": {name: _named(interval) for name, interval in self.by_difficulty.items()},
         }
 
 
 def _named(interval: Interval) -> dict[str, JSON]:
-    return {"mean": interval.mean, "low": interval.low, "high": interval.high}
+    return {name: _number(value) for name, value in interval._asdict().items()}
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
 
 
 def evaluate(
-    domain: Domain, tasks: Sequence[Task], policy: Policy, player: Player, *, seed: tuple[int | str, ...], k: int = 1
+    domain: Domain, tasks: Sequence[Task], policy: Policy, player: Player, *, seed: tuple[int | str, ...], samples: int = 1
 ) -> Evaluation:
-    """Plays every task k times and sums up."""
-    return summarise(rollout(domain, tasks, policy, player, group_size=k, seed=seed))
+    """Plays every task `samples` times and sums up.
+
+    Raises:
+        ConfigError: There is no task.
+        RunError: Every episode failed: the infrastructure is dead, and nothing was measured.
+    """
+    if not tasks:
+        raise ConfigError("There is no task to evaluate on; name a split that has tasks.")
+    found = summarise(rollout(domain, tasks, policy, player, group_size=samples, seed=seed))
+    if found.failed == found.episodes:
+        reason = found.groups[0].members[0].ending.reason
+        raise RunError(f"All {found.episodes} episodes of an evaluation failed, so nothing could be measured. The first: {reason}")
+    return found
 
 
 def summarise(groups: Sequence[Group[Episode]]) -> Evaluation:
     """Sums up episodes that were played already."""
-    episodes = [episode for group in groups for episode in group.members]
-    played = [episode for episode in episodes if not episode.failed]
-    scored = [episode for episode in played if episode.verdict.score is not None]
-    turns = [turn for episode in played for turn in episode.turns]
-    bins: dict[str, list[bool]] = {}
-    for episode in scored:
+    every = [(g, episode) for g, group in enumerate(groups) for episode in group.members]
+    played = [(g, episode) for g, episode in every if not episode.failed]
+    scored = [(g, episode) for g, episode in played if episode.verdict.score is not None]
+    turns = [turn for _, episode in played for turn in episode.turns]
+    bins: dict[str, list[tuple[int, Episode]]] = {}
+    for g, episode in scored:
         low = min(int(episode.task.difficulty * 5), 4) / 5
-        bins.setdefault(f"{low:.1f}-{low + 0.2:.1f}", []).append(bool(episode.verdict.success))
+        bins.setdefault(f"{low:.1f}-{low + 0.2:.1f}", []).append((g, episode))
     return Evaluation(
-        success=wilson(sum(bool(e.verdict.success) for e in scored), len(scored)),
-        score=bootstrap(np.array([e.verdict.score for e in scored], np.float64)),
-        episodes=len(episodes),
-        failed=len(episodes) - len(played),
+        success=_success(scored),
+        score=bootstrap([float(e.verdict.score or 0.0) for _, e in scored], cluster_N=[g for g, _ in scored]),
+        episodes=len(every),
+        failed=len(every) - len(played),
         unscored=len(played) - len(scored),
-        truncated=sum(e.ending.kind.value == "truncated" for e in played),
-        turns=float(np.mean([len(e.turns) for e in played])) if played else float("nan"),
-        tokens=float(np.mean([e.num_tokens for e in played])) if played else float("nan"),
-        invalid=float(np.mean([not turn.reply.valid for turn in turns])) if turns else float("nan"),
-        by_difficulty={name: wilson(sum(wins), len(wins)) for name, wins in sorted(bins.items())},
+        truncated=sum(e.ending.kind is EndingKind.TRUNCATED for _, e in played),
+        turns=_mean([len(e.turns) for _, e in played]),
+        tokens=_mean([e.num_tokens for _, e in played]),
+        invalid=_mean([is_invalid(turn) for turn in turns]),
+        by_difficulty={name: _success(bins[name]) for name in sorted(bins)},
         groups=tuple(groups),
     )
+
+
+def _success(scored: Sequence[tuple[int, Episode]]) -> Interval:
+    """Wilson's interval supposes independent trials, which several episodes of a task are not."""
+    wins = [bool(episode.verdict.success) for _, episode in scored]
+    tasks = [g for g, _ in scored]
+    if len(set(tasks)) == len(tasks):
+        return wilson(sum(wins), len(wins))
+    return bootstrap([float(win) for win in wins], cluster_N=tasks)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else math.nan
+
+
+def pass_at(groups: Sequence[Group[Episode]], k: int) -> Interval:
+    r"""How likely one of k episodes of a task succeeds, over tasks, with a 95 % bootstrap interval over them.
+
+    $$\text{pass@}k = \text{mean over tasks of } 1 - \binom{n-c}{k} / \binom{n}{k}$$
+
+    with n scored episodes of a task and c successes: unbiased for any k <= n (Chen et al. 2021, arXiv 2107.03374, equation 1). A task
+    with fewer than k scored episodes is left out; with none left the mean is NaN.
+
+    Raises:
+        ConfigError: k is below 1, or above the number of episodes of each task.
+    """
+    most = max((len(group.members) for group in groups), default=0)
+    if not 1 <= k <= most:
+        raise ConfigError(f"pass@{k} was asked for; with {most} episodes of each task, k may be 1 to {most}.")
+    values = []
+    for group in groups:
+        wins = [bool(e.verdict.success) for e in group.members if not e.failed and e.verdict.success is not None]
+        if len(wins) >= k:
+            values.append(1.0 - math.comb(len(wins) - sum(wins), k) / math.comb(len(wins), k))
+    return bootstrap(values)

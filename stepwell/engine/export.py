@@ -1,0 +1,64 @@
+"""Trained weights as a folder that `from_pretrained` loads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from transformers import PreTrainedTokenizerBase
+
+from stepwell.engine.adapter import merge_adapter
+from stepwell.engine.local import LocalModel
+from stepwell.errors import RunError
+
+__all__ = ["load_weights", "write_pretrained"]
+
+
+@torch.no_grad()
+def load_weights(model: LocalModel, path: Path) -> None:
+    """Takes the weights of what `LocalModel.save` wrote, without the optimiser's state: for uses that train no more.
+
+    Raises:
+        RunError: The weights are of another model.
+    """
+    masters = model.optimizer.masters
+    with safe_open(path / "model.safetensors", "pt") as file:
+        found = {name.removeprefix("weight/"): name for name in file.keys() if name.startswith("weight/")}  # noqa: SIM118 - no mapping
+        shapes = {name: tuple(file.get_slice(key).get_shape()) for name, key in found.items()}
+        if shapes != {name: tuple(master.shape) for name, master in masters.items()}:
+            raise RunError(
+                f"{path} holds {len(found)} weights that are not those of this model ({len(masters)} weights): the model that the run's "
+                "config names, or the domain that a tiny model's vocabulary is of, is not what it was at the time of training."
+            )
+        for name, key in found.items():
+            masters[name].copy_(file.get_tensor(key))
+    model.optimizer.publish()
+    model.version = int(json.loads((path / "model.json").read_text(encoding="utf-8"))["version"])
+
+
+@torch.no_grad()
+def write_pretrained(
+    model: LocalModel, tokenizer: PreTrainedTokenizerBase, folder: Path, *, eos_ids: Collection[int], template: str | None = None
+) -> None:
+    """Writes weights in float32 (the masters, where it was computed in less), config and tokenizer. The model cannot be used afterwards.
+
+    Args:
+        model: Full weights, or an adapter, which is merged into its base.
+        tokenizer: With `template` in place of its own chat template, if given.
+        folder: Where to; exists and is empty.
+        eos_ids: Tokens that end a turn, for `generate`.
+    """
+    module = model.trunk.module.float()
+    if model.adapter is not None:
+        merge_adapter(module, model.adapter)
+    else:
+        for name, parameter in module.named_parameters():
+            parameter.copy_(model.optimizer.masters[name])
+    module.generation_config.eos_token_id = sorted(eos_ids)
+    module.save_pretrained(folder)
+    if template is not None:
+        tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)

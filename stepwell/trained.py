@@ -1,0 +1,157 @@
+"""What was trained: opened to play, or written out for other programs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import yaml
+
+from stepwell import checkpoint as checkpoints
+from stepwell.build import build_domain, build_speaker, judge_spec, load_base, make_chat, policy_spec
+from stepwell.checkpoint import Checkpoint
+from stepwell.config import Config, ImplicitConfig, LocalEngineConfig
+from stepwell.configure import dump, parse, setting_of
+from stepwell.engine.export import load_weights, write_pretrained
+from stepwell.engine.local import LocalEngine, Text
+from stepwell.engine.template import PLAIN
+from stepwell.errors import ConfigError, RunError, nearest
+from stepwell.files import disk_errors, sync_path, sync_tree, write_atomic
+from stepwell.protocols import Domain, Policy
+from stepwell.rollout import Player
+from stepwell.runfolder import read_config
+
+__all__ = ["Trained", "Which", "export", "open_model", "open_run"]
+
+Which = Literal["last", "best"]
+_SPEAKING = ("domain", "chat", *(f"rollout.{name}" for name in ("turns", "max_tokens", "context", "stop", "rows", "wall_s")))
+_COMPUTING = tuple(f"engine.{name}" for name in ("threads", "micro_tokens", "micro_rows", "device", "dtype"))
+
+
+class Trained(NamedTuple):
+    """A policy with everything it needs to play.
+
+    Attributes:
+        config: Of the run, with what was changed; of a model that no run made, the defaults.
+        origin: In words, such as `runs/quick-0, step 580`.
+        step: Updates that the weights have seen; None for a model that no run made.
+    """
+
+    config: Config
+    domain: Domain
+    player: Player
+    policy: Policy
+    origin: str
+    step: int | None
+
+
+def open_run(run: Path, overrides: Sequence[str] = (), *, checkpoint: Which = "last") -> Trained:
+    """The policy of a run, in the run's domain or in another.
+
+    Args:
+        run: The run's folder; a run that is going on can be opened too.
+        overrides: `key=value` arguments for `domain`, `chat` and the limits of `rollout`; the weights stay those of the run.
+        checkpoint: The last one, or the one with the best evaluation during training.
+
+    Raises:
+        RunError: The folder holds no run, or no such checkpoint.
+        ConfigError: A setting that cannot be changed here, or does not fit the domain.
+    """
+    trained = parse(read_config(run))
+    found = _find(run, checkpoint)
+    _check_overrides(overrides, (*_SPEAKING, *_COMPUTING))
+    config = parse(dump(trained), overrides)
+    domain = build_domain(config.domain)
+    speaker = build_speaker(config, domain, trained)
+    model = speaker.engine.model("policy", policy_spec(config))
+    load_weights(model, found.folder_of("policy"))
+    return Trained(config, domain, speaker.player, model.snapshot(), f"{run}, step {found.step}", found.step)
+
+
+def open_model(name: str, domain: str, overrides: Sequence[str] = ()) -> Trained:
+    """A model as it is.
+
+    Args:
+        name: A folder that `save_pretrained` (or `export`) wrote, a hub id, a .gguf file, or `smollm2-135m-instruct`.
+        domain: Kind of domain.
+        overrides: `key=value` arguments for `domain`, `chat`, `engine` and the limits of `rollout`.
+    """
+    _check_overrides(overrides, (*_SPEAKING, "engine"))
+    config = parse({"domain": {"kind": domain}, "engine": {"kind": "local", "model": name}}, overrides)
+    world = build_domain(config.domain)
+    speaker = build_speaker(config, world)
+    return Trained(config, world, speaker.player, speaker.engine.as_it_is(), name, None)
+
+
+def export(run: Path, target: Path, *, model: Literal["policy", "judge"] = "policy", checkpoint: Which = "last") -> Path:
+    """Writes a folder that `AutoModelForCausalLM.from_pretrained` and `AutoTokenizer.from_pretrained` load; returns it.
+
+    Weights are float32: the masters that were trained, adapters merged into their base. The run's config lies beside them.
+
+    Args:
+        run: The run's folder.
+        target: New, or empty. It is there in full or not at all.
+        model: The judge is the one of `reward.kind=implicit`, a language model like the policy.
+        checkpoint: As in `open_run`.
+
+    Raises:
+        RunError: No such run, checkpoint or model; the target is not empty; the disk refuses.
+    """
+    config = trained = parse(read_config(run))
+    _check_target(target)
+    found = _find(run, checkpoint)
+    weights = found.folder_of(model)
+    if model == "judge" and not isinstance(config.reward, ImplicitConfig):
+        raise RunError(f"{run} has a judge of kind {config.reward.kind!r}; only one of kind 'implicit' is a language model.")
+    if isinstance(config.engine, LocalEngineConfig):
+        config = parse(dump(config), ["engine.device=cpu", "engine.dtype=float32"])
+    module, tokenizer = load_base(config)
+    chat = make_chat(tokenizer, config.chat)
+    engine = LocalEngine(module, Text(tokenizer.decode, chat.eos_ids))
+    spec = judge_spec(config, config.reward) if model == "judge" and isinstance(config.reward, ImplicitConfig) else policy_spec(config)
+    made = engine.model(model, replace(spec, of=None))
+    load_weights(made, weights)
+    writing = target.with_name(f".{target.name}.writing")
+    template = PLAIN if config.chat.template == "plain" else None
+    with disk_errors(f"The model could not be written to {target}"):
+        try:
+            shutil.rmtree(writing, ignore_errors=True)
+            writing.mkdir(parents=True)
+            write_pretrained(made, tokenizer, writing, eos_ids=chat.eos_ids, template=template)
+            write_atomic(writing / "stepwell.yaml", yaml.safe_dump(dump(trained), sort_keys=False, allow_unicode=True))
+            sync_tree(writing)
+            writing.rename(target)
+            sync_path(target.parent)
+        finally:
+            shutil.rmtree(writing, ignore_errors=True)
+    return target
+
+
+def _check_target(target: Path) -> None:
+    if target.is_dir() and any(target.iterdir()):
+        raise RunError(f"{target} is not empty; give a new or an empty folder to export to.")
+    if target.exists() and not target.is_dir():
+        raise RunError(f"{target} is a file; give a new or an empty folder to export to.")
+
+
+def _find(run: Path, which: Which) -> Checkpoint:
+    folder = run / "checkpoints"
+    found = checkpoints.best(folder) if which == "best" else checkpoints.latest(folder)
+    if found is None and which == "best" and checkpoints.saved_steps(folder):
+        raise RunError(f"{run} has no best checkpoint: none was evaluated during training (evaluation.every). Take the last one.")
+    if found is None:
+        raise RunError(f"{run} has no checkpoint yet; go on with its training (stepwell train ... --resume).")
+    return found
+
+
+def _check_overrides(overrides: Sequence[str], allowed: Sequence[str]) -> None:
+    """What would change nothing here, or would not fit the weights, is refused."""
+    for override in overrides:
+        key = setting_of(override)
+        if not any(key == one or key.startswith(f"{one}.") for one in allowed):
+            raise ConfigError(
+                f"{key} cannot be changed here: it has no effect on what was trained, or does not fit its weights; {nearest(key, allowed)}."
+            )
