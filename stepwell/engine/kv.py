@@ -62,11 +62,13 @@ class _SlotLayer(CacheLayerMixin):  # type: ignore[misc]
         values[at.slots, at.columns] = value_states.transpose(1, 2)
         return keys[at.read, : at.width].transpose(1, 2), values[at.read, : at.width].transpose(1, 2)
 
-    def copy(self, sources: Tensor, targets: Tensor, width: int) -> None:
+    def copy(self, sources: Tensor, targets: Tensor, width: int, room: tuple[int, int]) -> None:
         """Gives each target slot the first columns of its source; all are read before any is written."""
         assert self.keys is not None and self.values is not None, "something was fed before"
-        self.keys[targets, :width] = self.keys[sources, :width]
-        self.values[targets, :width] = self.values[sources, :width]
+        keys = self.keys = _grown(self.keys, room, self.keys)
+        values = self.values = _grown(self.values, room, self.values)
+        keys[targets, :width] = keys[sources, :width]
+        values[targets, :width] = values[sources, :width]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.at.width, 0
@@ -180,7 +182,7 @@ class SlotCache:
             sources, targets, lengths = zip(*copies, strict=True)
             source, target = (torch.tensor(slots, device=self.device) for slots in (sources, targets))
             for layer in self.layers:
-                layer.copy(source, target, max(lengths))
+                layer.copy(source, target, max(lengths), (len(self.tokens), self.columns))
 
     # -- what slots hold ------------------------------------------------------------------------------------------------------
 
@@ -228,7 +230,7 @@ class SlotCache:
 
 
 def _grown(held: Tensor | None, room: tuple[int, int], like: Tensor) -> Tensor:
-    """`held` with at least this room for slots and columns; [slots, C, H, D] of the heads of `like` [R, H, Q, D]."""
+    """`held` [slots, C, H, D] with at least this room for slots and columns; made for the heads of `like` [R, H, Q, D] if there is none."""
     if held is None:
         return like.new_zeros((*room, like.shape[1], like.shape[3]))
     if held.shape[0] >= room[0] and held.shape[1] >= room[1]:
