@@ -38,6 +38,7 @@ class Trained(NamedTuple):
         config: Of the run, with what was changed; of a model that no run made, the defaults.
         origin: In words, such as `runs/quick-0, step 580`.
         step: Updates that the weights have seen; None for a model that no run made.
+        checkpoint: The last or the best one; None for a model that no run made.
     """
 
     config: Config
@@ -46,6 +47,7 @@ class Trained(NamedTuple):
     policy: Policy
     origin: str
     step: int | None
+    checkpoint: Which | None
 
 
 def open_run(run: Path, overrides: Sequence[str] = (), *, checkpoint: Which = "last") -> Trained:
@@ -68,7 +70,7 @@ def open_run(run: Path, overrides: Sequence[str] = (), *, checkpoint: Which = "l
     speaker = build_speaker(config, domain, trained)
     model = speaker.engine.model("policy", policy_spec(config))
     load_weights(model, found.folder_of("policy"))
-    return Trained(config, domain, speaker.player, model.snapshot(), f"{run}, step {found.step}", found.step)
+    return Trained(config, domain, speaker.player, model.snapshot(), f"{run}, step {found.step}", found.step, checkpoint)
 
 
 def open_model(name: str, domain: str, overrides: Sequence[str] = ()) -> Trained:
@@ -83,7 +85,7 @@ def open_model(name: str, domain: str, overrides: Sequence[str] = ()) -> Trained
     config = parse({"domain": {"kind": domain}, "engine": {"kind": "local", "model": name}}, overrides)
     world = build_domain(config.domain)
     speaker = build_speaker(config, world)
-    return Trained(config, world, speaker.player, speaker.engine.as_it_is(), name, None)
+    return Trained(config, world, speaker.player, speaker.engine.as_it_is(), name, None, None)
 
 
 def export(run: Path, target: Path, *, model: Literal["policy", "judge"] = "policy", checkpoint: Which = "last") -> Path:

@@ -24,7 +24,7 @@ class Evaluation:
 
     Attributes:
         success: Share of scored episodes that succeeded, with a 95 % interval: Wilson's, or with several episodes of a task a bootstrap
-            over tasks.
+            over tasks (and where all or none succeeded, Wilson's with one trial for each task).
         score: Mean score in [0, 1], with a 95 % bootstrap interval.
         turns, tokens: Means over episodes that did not fail.
         invalid: Share of turns that were no valid action.
@@ -112,11 +112,19 @@ def summarise(groups: Sequence[Group[Episode]]) -> Evaluation:
 
 def _success(scored: Sequence[tuple[int, Episode]]) -> Interval:
     """Wilson's interval supposes independent trials, which several episodes of a task are not."""
-    wins = [bool(episode.verdict.success) for _, episode in scored]
+    wins = [float(bool(episode.verdict.success)) for _, episode in scored]
     tasks = [g for g, _ in scored]
     if len(set(tasks)) == len(tasks):
-        return wilson(sum(wins), len(wins))
-    return bootstrap([float(win) for win in wins], cluster_N=tasks)
+        return wilson(int(sum(wins)), len(wins))
+    return _over_tasks(wins, tasks)
+
+
+def _over_tasks(values: Sequence[float], tasks: Sequence[int]) -> Interval:
+    """A bootstrap over tasks; where all values are 0, or all 1, Wilson's interval of as many trials as there are tasks."""
+    num_tasks = len(set(tasks))
+    if values and set(values) in ({0.0}, {1.0}):
+        return wilson(num_tasks if values[0] else 0, num_tasks)
+    return bootstrap(values, cluster_N=tasks)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -142,4 +150,4 @@ def pass_at(groups: Sequence[Group[Episode]], k: int) -> Interval:
         wins = [bool(e.verdict.success) for e in group.members if not e.failed and e.verdict.success is not None]
         if len(wins) >= k:
             values.append(1.0 - math.comb(len(wins) - sum(wins), k) / math.comb(len(wins), k))
-    return bootstrap(values)
+    return _over_tasks(values, range(len(values)))

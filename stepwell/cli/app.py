@@ -1,0 +1,53 @@
+"""All commands together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stepwell import __version__
+from stepwell.cli.doctor import doctor
+from stepwell.cli.evaluate import evaluate
+from stepwell.cli.lists import config, domains, methods, presets
+from stepwell.cli.look import export, show
+from stepwell.cli.play import play
+from stepwell.cli.train import train
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Train LLM agents and reasoners with process rewards: a reward for every step, learned together with the policy.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(train)
+app.command("eval")(evaluate)
+app.command()(play)
+app.command()(show)
+app.command()(export)
+app.command()(config)
+app.command()(presets)
+app.command()(domains)
+app.command()(methods)
+app.command()(doctor)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")] = False,
+) -> None:
+    """Options of the command itself."""
+
+
+def main() -> None:
+    """Entry point of the command `stepwell`."""
+    app(prog_name="stepwell")

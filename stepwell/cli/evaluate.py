@@ -1,0 +1,156 @@
+"""`stepwell eval`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepwell.cli.options import Json, Settings, Which
+from stepwell.cli.output import note, out, print_json, told
+from stepwell.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from stepwell.evaluation.evaluate import Evaluation
+    from stepwell.evaluation.intervals import Interval
+    from stepwell.trained import Trained
+    from stepwell.types import JSON, Task
+
+__all__ = ["evaluate"]
+
+
+@told
+def evaluate(
+    target: Annotated[
+        str, typer.Argument(metavar="RUN|MODEL", help="A run's folder; or a model's folder, hub id, .gguf file, or smollm2-135m-instruct.")
+    ],
+    settings: Settings = None,
+    domain: Annotated[
+        str | None, typer.Option(help="Where to play (see `stepwell domains`); by default where the run was trained.", show_default=False)
+    ] = None,
+    split: Annotated[str, typer.Option(help="Tasks of this split, from its first on.")] = "test",
+    episodes: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Number of tasks; by default the run's evaluation.episodes.", show_default=False)
+    ] = None,
+    k: Annotated[str, typer.Option("--k", metavar="1,8", help="Also pass@k for these k.", show_default=False)] = "",
+    samples: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Episodes of each task; by default the largest k, or 1.", show_default=False)
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, help="Of sampling; by default 1.", show_default=False)] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Always the most likely token: temperature 0.")] = False,
+    checkpoint: Which = "last",
+    seed: Annotated[int | None, typer.Option(help="Of sampling; by default the run's.", show_default=False)] = None,
+    json: Json = False,
+) -> None:
+    """Measure a trained policy, or any model, on held-out tasks, with 95 % intervals.
+
+    Failed episodes (infrastructure) and unscored ones are counted apart and enter nothing else.
+
+    \b
+    stepwell eval runs/quick-0 --greedy
+    stepwell eval runs/quick-0 difficulty=[0.5,1.0] --k 1,8
+    stepwell eval smollm2-135m-instruct --domain webshop data=DIR --episodes 50
+    """
+    from stepwell.build import first_tasks
+    from stepwell.evaluation.evaluate import evaluate as measure
+
+    if greedy and temperature is not None:
+        raise ConfigError(f"--greedy is temperature 0, and --temperature is {temperature}; give one of the two.")
+    heat = 0.0 if greedy else 1.0 if temperature is None else temperature
+    wanted = _ks(k)
+    each = samples or max(wanted, default=1)
+    if wanted and max(wanted) > each:
+        raise ConfigError(f"--k asks for pass@{max(wanted)} with {each} episodes of each task; give --samples {max(wanted)} or more.")
+    if heat == 0 and each > 1:
+        raise ConfigError(f"{each} greedy episodes of a task are all the same; --k and --samples need a temperature above 0.")
+    opened = _open(target, domain, settings or (), checkpoint)
+    tasks = first_tasks(opened.domain, split, episodes or opened.config.evaluation.episodes)
+    _check_enough(tasks, split, episodes)
+    note(f"Playing {len(tasks)} tasks of split {split}: {opened.origin}")
+    start = opened.config.seed if seed is None else seed
+    seeds = (start, split, f"temperature {heat}")
+    found = measure(opened.domain, tasks, opened.policy, opened.player.at(heat), seed=seeds, samples=each)
+    _tell(
+        found, opened, wanted, about={"split": split, "tasks": len(tasks), "samples": each, "temperature": heat, "seed": start}, json=json
+    )
+
+
+def _open(target: str, domain: str | None, settings: Sequence[str], checkpoint: str) -> Trained:
+    from stepwell.trained import open_model, open_run
+
+    path = Path(target)
+    if (path / "config.yaml").exists():
+        moved = [] if domain is None else [f"domain.kind={domain}"]
+        return open_run(path, [*moved, *settings], checkpoint="best" if checkpoint == "best" else "last")
+    if path.is_dir() and not (path / "config.json").exists():
+        raise ConfigError(f"{path} is neither a run's folder (it has no config.yaml) nor a model's (it has no config.json).")
+    if checkpoint == "best":
+        raise ConfigError(f"--checkpoint best is for runs; {target} is a model.")
+    if domain is None:
+        raise ConfigError(f"{target} is no run's folder, so it is taken for a model; say where it is to play with --domain NAME.")
+    return open_model(target, domain, settings)
+
+
+def _ks(text: str) -> list[int]:
+    try:
+        found = sorted({int(part) for part in text.split(",") if part.strip()})
+    except ValueError:
+        found = [0]
+    if found and found[0] < 1:
+        raise ConfigError(f"--k is {text!r}; give whole numbers from 1 on, separated by commas, such as 1,8.")
+    return found
+
+
+def _check_enough(tasks: Sequence[Task], split: str, episodes: int | None) -> None:
+    if episodes is not None and len(tasks) < episodes:
+        raise ConfigError(
+            f"Split {split!r} has {len(tasks)} tasks and --episodes asks for {episodes}; ask for fewer, or for a domain with more of them."
+        )
+
+
+def _tell(found: Evaluation, opened: Trained, ks: Sequence[int], *, about: dict[str, JSON], json: bool) -> None:
+    from stepwell.evaluation.evaluate import pass_at
+
+    passes = {k: pass_at(found.groups, k) for k in ks}
+    if json:
+        pass_json = {} if not passes else {"pass_at": {str(k): _number(one.mean) for k, one in passes.items()}}
+        origin = {"origin": opened.origin, "step": opened.step, "domain": opened.config.domain.kind}
+        print_json({**found.to_json(), **pass_json, **about, **origin, "checkpoint": opened.checkpoint})
+        return
+    out().print(_table(found, opened, passes))
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _table(found: Evaluation, opened: Trained, passes: dict[int, Interval]) -> Table:
+    from rich.table import Table
+
+    table = Table(title=opened.origin, caption=f"{found.episodes} episodes in {opened.config.domain.kind}; 95 % intervals")
+    table.add_column("")
+    table.add_column("value", justify="right")
+    table.add_column("interval", justify="right")
+    table.add_row("success", *_percent(found.success))
+    for difficulty, interval in found.by_difficulty.items():
+        table.add_row(f"  difficulty {difficulty}", *_percent(interval))
+    for k, interval in passes.items():
+        table.add_row(f"pass@{k}", *_percent(interval))
+    score = found.score
+    table.add_row("mean score", f"{score.mean:.3f}", f"{score.low:.3f} to {score.high:.3f}")
+    table.add_row("turns", f"{found.turns:.1f}", "")
+    table.add_row("invalid actions", f"{100 * found.invalid:.1f} %", "")
+    for name, count in {"truncated": found.truncated, "unscored": found.unscored, "failed": found.failed}.items():
+        if count:
+            table.add_row(name, f"{count} episodes", "")
+    return table
+
+
+def _percent(interval: Interval) -> tuple[str, str]:
+    return f"{100 * interval.mean:.1f} %", f"{100 * interval.low:.1f} to {100 * interval.high:.1f} %"

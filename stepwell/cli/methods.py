@@ -1,0 +1,50 @@
+"""What can be chosen as reward, credit and loss, and where it comes from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["METHODS", "Method"]
+
+
+class Method(NamedTuple):
+    """One choice.
+
+    Attributes:
+        section: Of the config.
+        setting: What chooses it.
+        summary: One line.
+        source: Where it is from; "" where it is nobody's.
+    """
+
+    section: str
+    setting: str
+    summary: str
+    source: str
+
+
+_ISTAR, _PRIME = "iStar, arXiv 2509.19199", "PRIME, arXiv 2502.01456"
+_GRPO, _DRGRPO, _RLOO = "GRPO, arXiv 2402.03300", "Dr.GRPO, arXiv 2503.20783", "RLOO, arXiv 2402.14740"
+_PPO, _GSPO, _DAPO = "PPO, arXiv 1707.06347", "GSPO, arXiv 2507.18071", "DAPO, arXiv 2503.14476"
+_KL = "Schulman 2020, Approximating KL divergence"
+
+METHODS: tuple[Method, ...] = (
+    Method("reward", "reward.kind=outcome", "the end alone is paid", ""),
+    Method("reward", "reward.kind=environment", "the environment's own reward of every step, beside the outcome", ""),
+    Method("reward", "reward.kind=implicit", "log-ratio of a judge, co-trained by preference, to the policy that sampled", _ISTAR),
+    Method("reward", "reward.kind=implicit reward.reference=frozen", "the same, to the judge's own weights at the start", _PRIME),
+    Method("credit", "credit.kind=grpo", "outcomes of a group, centred and divided by their standard deviation", _GRPO),
+    Method("credit", "credit.kind=drgrpo", "outcomes of a group, centred", _DRGRPO),
+    Method("credit", "credit.kind=rloo", "an outcome minus the mean of the others of its group", _RLOO),
+    Method("credit", "credit.kind=istar", "the outcome's advantage plus alpha x the step reward's", _ISTAR),
+    Method("credit", "credit.kind=process_to_go", "the outcome's advantage plus alpha x the centred step rewards to come", ""),
+    Method("loss", "loss.ratio=token", "clipped surrogate, one ratio for each token", _PPO),
+    Method("loss", "loss.ratio=step loss.pooling=sum", "clipped surrogate, one ratio for each step", _ISTAR),
+    Method("loss", "loss.ratio=episode", "clipped surrogate, one ratio for each episode: the mean over its tokens", _GSPO),
+    Method("loss", "loss.clip_high=0.28", "a clip that is wider above than below", _DAPO),
+    Method("loss", "loss.kl=k2", "half the squared log-ratio to the policy at the start: the gradient of the divergence", _KL),
+    Method("loss", "loss.kl=k3", "unbiased and never negative as a value; the estimator of GRPO", _KL),
+    Method("loss", "loss.averaging=token", "every token counts alike", _DAPO),
+    Method("loss", "loss.averaging=episode", "every episode counts alike", _GRPO),
+    Method("loss", "loss.averaging=constant loss.constant=64", "tokens are summed in a fixed unit", _DRGRPO),
+)

@@ -1,0 +1,60 @@
+"""`stepwell train`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stepwell.cli.options import Json, Settings, Source
+from stepwell.cli.output import INTERRUPTED, note, out, print_json, told
+
+__all__ = ["train"]
+
+
+@told
+def train(
+    source: Source,
+    settings: Settings = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", metavar="DIR", help="Run folder; by default runs/NAME-SEED.", show_default=False)
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, to the same numbers.")] = False,
+    json: Json = False,
+) -> None:
+    """Train an agent; ends with success before and after, and a report in the run folder.
+
+    A killed run goes on with --resume. A finished run goes on with --resume and a larger steps=...
+
+    \b
+    stepwell train quick
+    stepwell train webshop data=DIR seed=1 --run runs/mine
+    """
+    from stepwell import run as runs
+    from stepwell.configure import load
+
+    config = load(source, settings or ())
+    folder = run or Path("runs") / f"{config.name}-{config.seed}"
+    try:
+        for _ in runs.train(config, folder, resume=resume, show=True):
+            pass
+    except runs.NothingLeftError as left:
+        note(str(left))
+    except KeyboardInterrupt:
+        again = shlex.join(["stepwell", "train", source, *(settings or ()), "--run", str(folder), "--resume"])
+        note(f"Interrupted; everything up to the last checkpoint is kept. Go on with: {again}")
+        raise typer.Exit(INTERRUPTED) from None
+    _tell(folder, json=json)
+
+
+def _tell(folder: Path, *, json: bool) -> None:
+    from stepwell.files import read_json
+    from stepwell.report import read_facts, summary_table
+
+    if json:
+        print_json({"run": str(folder), "report": str(folder / "report.md"), **read_json(folder / "report.json")})
+        return
+    out().print(summary_table(read_facts(folder)))
+    print(f"report: {folder / 'report.md'}")
