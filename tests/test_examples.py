@@ -1,0 +1,38 @@
+"""Every example is short, runs on a CPU in seconds, and shows what its first line says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SHOWN = {
+    "loop.py": (r"warm start 150 .*cloning/loss", r"^3 .*policy/entropy.*judge/fresh_pair_accuracy"),
+    "own_environment.py": (r"^60 .*cloning/loss.*test/success", r"^72 .*rollout/success.*test/success"),
+    "own_reward.py": (r"^100 .*cloning/loss", r"^106 .*reward/new"),
+}
+
+
+def test_no_example_is_left_out() -> None:
+    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(SHOWN)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(SHOWN))
+def test_example(name: str) -> None:
+    path = EXAMPLES / name
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 60
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-W", "error::UserWarning", str(path)]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert ran.returncode == 0, ran.stderr
+    for pattern in SHOWN[name]:
+        assert re.search(pattern, ran.stdout, re.MULTILINE), f"{pattern} is not in:\n{ran.stdout}"
+    if name == "own_environment.py":
+        before, after = (float(found) for found in re.findall(r"'test/success': ([\d.]+)", ran.stdout))
+        assert 0.1 < before < after, "twelve updates do not help in the simplest of environments"
