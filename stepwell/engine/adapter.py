@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -40,7 +42,9 @@ def add_adapter(module: PreTrainedModel, name: str, rank: int, alpha: float) -> 
     if not linear:
         raise ConfigError(f"{type(module).__name__} has no linear layer that an adapter could be put on; train it with full weights.")
     config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules={n.removesuffix(".base_layer") for n in linear})
-    inject_adapter_in_model(config, module, adapter_name=name)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Already found a `peft_config`")  # several adapters on one base are the point here
+        inject_adapter_in_model(config, module, adapter_name=name)
     params: dict[str, nn.Parameter] = {n: p for n, p in module.named_parameters() if f".{name}." in n}
     for parameter in params.values():
         parameter.data = parameter.data.float()

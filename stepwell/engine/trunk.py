@@ -44,7 +44,7 @@ class Trunk:
         self.config = module.config
         self._text = self.config.get_text_config()
         self.vocab_size = int(self._text.vocab_size)
-        limit = self._text.max_position_embeddings
+        limit = getattr(self._text, "max_position_embeddings", None)
         self.max_length = int(limit) if limit is not None else 1 << 30
         self.splits = self._probe_splits()
         self.caches = self.splits and self._may_cache() and self._probe_caches()
