@@ -112,7 +112,13 @@ def build_domain(config: DomainConfig) -> Domain:
     """The domain of these settings."""
     if isinstance(config, ShopConfig):
         low, high = config.difficulty
-        return ShopDomain(products=config.products, seed=config.seed, difficulty=(low, high), num_test_tasks=config.test_tasks)
+        return ShopDomain(
+            products=config.products,
+            seed=config.seed,
+            difficulty=(low, high),
+            num_test_tasks=config.test_tasks,
+            expert_mistakes=config.expert_mistakes,
+        )
     if isinstance(config, CustomConfig):
         return cast(Domain, _custom(config, "domain"))
     settings = config.model_dump(exclude={"kind"})

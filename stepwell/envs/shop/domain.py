@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from stepwell.envs.shop.catalogue import MAX_PRICE, PRICE_STEP, Catalogue
 from stepwell.envs.shop.expert import plan
 from stepwell.envs.shop.goal import Goal
@@ -11,6 +13,7 @@ from stepwell.envs.shop.players import RulePlayer
 from stepwell.envs.shop.shop import Shop
 from stepwell.envs.shop.store import Store
 from stepwell.envs.shop.tasks import SPLITS, Maker
+from stepwell.envs.shop.words import OPTION_VALUES
 from stepwell.envs.shop.words import OPTION_VALUES, PLAIN_WORDS, SYNONYMS
 from stepwell.errors import ConfigError, nearest
 from stepwell.seeding import generator
@@ -27,6 +30,8 @@ class ShopDomain:
         seed: Of catalogue and tasks.
         difficulty: Range from which `draw` and the finite splits take difficulties, within [0, 1].
         num_test_tasks: Length of `tasks("test")` and of `tasks("validation")`.
+        expert_mistakes: Probability with which the scripted expert gets each word of a query and each option value wrong: demonstrations
+            by a fallible player, which a policy can learn to surpass. 0 is an expert that always succeeds.
 
     Splits are `train`, `validation` and `test`. No two of them ask for the same product, nor for the same type with the same attributes.
 
@@ -43,13 +48,17 @@ class ShopDomain:
         seed: int = 0,
         difficulty: tuple[float, float] = (0.0, 0.5),
         num_test_tasks: int = 200,
+        expert_mistakes: float = 0.0,
     ) -> None:
         low, high = difficulty
         if not 0.0 <= low <= high <= 1.0:
             raise ConfigError(f"The shop's difficulty is {difficulty}; allowed is a range (low, high) with 0 <= low <= high <= 1.")
         if num_test_tasks < 1:
             raise ConfigError(f"num_test_tasks is {num_test_tasks}; a shop needs at least 1 task to test on.")
+        if not 0.0 <= expert_mistakes <= 1.0:
+            raise ConfigError(f"expert_mistakes is {expert_mistakes}; a probability lies in [0, 1].")
         self.difficulty = (float(low), float(high))
+        self.expert_mistakes = float(expert_mistakes)
         self.store = Store(Catalogue.generate(products, seed))
         self._maker = Maker(self.store)
         self._num_test_tasks = num_test_tasks
@@ -109,11 +118,28 @@ class ShopDomain:
         return Verdict.of(sum(turn.reply.reward for turn in episode.turns))
 
     def expert(self, task: Task) -> Sequence[Action]:
-        """Actions that earn 1.0; see `stepwell.envs.shop.expert.plan`."""
+        """Actions that earn 1.0 (see `stepwell.envs.shop.expert.plan`), with the domain's share of mistakes, the same for the same task."""
         done = plan(Goal.of(task), self.store)
         if done is None:
             raise ConfigError(f"Task {task.key!r} cannot be solved in this shop; was it made for another catalogue?")
-        return done.actions
+        if not self.expert_mistakes:
+            return done.actions
+        rng = generator("shop mistakes", task.key)
+        return [self._mistaken(action, rng) for action in done.actions]
+
+    def _mistaken(self, action: Action, rng: np.random.Generator) -> Action:
+        """The action with each of its copied words wrong with probability `expert_mistakes`."""
+
+        def copied(word: str, others: Sequence[str]) -> str:
+            return str(rng.choice(others)) if rng.random() < self.expert_mistakes else word
+
+        if action.name == "search":
+            words = action.arguments["query"].split()
+            return Action("search", {"query": " ".join(copied(word, self.store.catalogue.attribute_words) for word in words)})
+        name, _, value = action.arguments.get("element", "").partition(" ")
+        if action.name == "click" and name in OPTION_VALUES:
+            return Action("click", {"element": f"{name} {copied(value, OPTION_VALUES[name])}"})
+        return action
 
     def rule_player(self, task: Task) -> RulePlayer:
         """A player that reads only what is shown and never goes back: a baseline without learning."""
