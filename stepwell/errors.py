@@ -54,10 +54,12 @@ class MissingExtraError(ConfigError):
     Args:
         package: What could not be imported.
         extra: The extra of Stepwell that brings it.
+        command: What to type where the extra would bring more than is good.
     """
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; install it with: pip install 'stepwell[{extra}]'")
+    def __init__(self, package: str, extra: str, *, command: str = "") -> None:
+        install = command or f"pip install 'stepwell[{extra}]'"
+        super().__init__(f"{package} is not installed; install it with: {install}")
 
 
 class DataError(StepwellError, ValueError):

