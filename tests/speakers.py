@@ -172,6 +172,12 @@ def shop_speaker(*, turns: int = 4, temperature: float = 1.0, budget: Budget | N
     return speak(loud(tiny_model(len(tokenizer), SMALL, seed=0)), tokenizer, turns=turns, temperature=temperature, budget=budget)
 
 
+def toy_speaker(*, turns: int = 4, budget: Budget | None = None) -> Speaker:
+    """A tiny Llama over the eight tokens of `merging_tokenizer`: learns within a few updates."""
+    tokenizer = merging_tokenizer()
+    return speak(loud(tiny_model(len(tokenizer), SMALL, seed=0), scale=3.0), tokenizer, turns=turns, budget=budget)
+
+
 # -- scripted worlds and policies ---------------------------------------------------------------------------------------------
 
 SAY = Tool("say", "Says it.", {"type": "object", "properties": {"what": {"type": "string"}}})

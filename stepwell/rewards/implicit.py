@@ -75,6 +75,7 @@ class ImplicitReward:
     def __init__(self, judge: Model, policy: Model, settings: ImplicitSettings, segment: Segment = by_turn) -> None:
         if not (np.isfinite(settings.beta) and settings.beta > 0):
             raise ConfigError(f"reward.beta is {settings.beta}; it needs to be a positive number.")
+        judge.snapshot()  # A head has no log-probs, and says so here.
         self._judge, self._policy, self._settings, self._segment = judge, policy, settings, segment
         self._loss = PreferenceLoss(settings.beta)
         self._frozen: KeptPolicy | None = judge.keep() if settings.reference == "frozen" else None
@@ -110,7 +111,8 @@ class ImplicitReward:
         if versions not in ([], [policy.version]):
             raise StaleWeightsError(
                 f"The episodes hold turns of policy version {', '.join(map(str, versions))}, and the policy is now version "
-                f"{policy.version}; with reference=moving all must be the same: score before the policy is updated, or use reference=frozen."
+                f"{policy.version}; with reference=moving all must be the same: score before the policy is updated, "
+                "or use reference=frozen."
             )
         return policy
 

@@ -92,6 +92,8 @@ class EnvironmentReward:
         if self.invalid_penalty > 0:
             invalid = [not turn.reply.valid or isinstance(turn.action, Invalid) for turn in episode.turns]
             rewards["invalid"] = _at(last, [-self.invalid_penalty if wrong else 0.0 for wrong in invalid], len(steps))
+        if episode.failed:
+            rewards = {name: np.zeros(len(steps)) for name in rewards}
         return Scored(episode, steps, paid(episode, self.pay), rewards, np.full(len(steps), not episode.failed))
 
 
