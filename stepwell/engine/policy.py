@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -43,6 +44,11 @@ class LocalPolicy:
     @property
     def max_length(self) -> int:
         return self._model.trunk.max_length
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What is computed in."""
+        return self._model.trunk.dtype
 
     def sample(self, contexts: Sequence[Ids], sampling: Sequence[Sampling], seeds: Sequence[int]) -> list[Completion]:
         """See `protocols.Policy.sample`.
