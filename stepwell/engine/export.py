@@ -43,21 +43,20 @@ def load_weights(model: LocalModel, path: Path) -> None:
 def write_pretrained(
     model: LocalModel, tokenizer: PreTrainedTokenizerBase, folder: Path, *, eos_ids: Collection[int], template: str | None = None
 ) -> None:
-    """Writes weights in float32 (the masters, where it was computed in less), config and tokenizer. The model cannot be used afterwards.
+    """Writes weights in float32, config and tokenizer. The model cannot be used afterwards.
 
     Args:
-        model: Full weights, or an adapter, which is merged into its base.
+        model: Computing in float32, so that weights are their own masters. Full, or an adapter, which is merged into its base.
         tokenizer: With `template` in place of its own chat template, if given.
         folder: Where to; exists and is empty.
         eos_ids: Tokens that end a turn, for `generate`.
     """
-    module = model.trunk.module.float()
+    module = model.trunk.module
+    assert model.trunk.dtype == torch.float32, "a model to be written is loaded in float32"
     if model.adapter is not None:
         merge_adapter(module, model.adapter)
-    else:
-        for name, parameter in module.named_parameters():
-            parameter.copy_(model.optimizer.masters[name])
     module.generation_config.eos_token_id = sorted(eos_ids)
+    vars(module.config).pop("quantization_config", None)  # of the file that it was loaded from; the weights are plain numbers by now
     module.save_pretrained(folder)
     if template is not None:
         tokenizer.chat_template = template

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
 import shutil
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
 from commands import SMALL, stepwell
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from stepwell.checkpoint import saved_steps
 from stepwell.engine.tiny import word_tokenizer
 from stepwell.files import Lock
 
@@ -216,6 +219,23 @@ def test_a_folder_that_cannot_be_written(here: Path) -> None:
         (here / "locked").mkdir(mode=0o555)
         assert "permission is denied" in refused("train", "smoke", *SMALL, "--run", "locked/run")
     assert (here / "file").read_text() == "no folder"
+
+
+def test_a_disk_that_fills_up_loses_nothing(run: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, fsync = count(1), os.fsync
+
+    def full(descriptor: int) -> None:
+        if next(calls) > 60:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        assert "the disk is full. Free some space there and run again" in refused("train", "smoke", *SMALL, "--run", "run")
+    assert 0 < max(saved_steps(here / "run" / "checkpoints")) < 5
+    assert stepwell("train", "smoke", *SMALL, "--run", "run", "--resume").code == 0
+    models = "checkpoints/step-000005/models"
+    assert contents(here / "run" / models) == contents(run / models)
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_said(run: Path, here: Path) -> None:

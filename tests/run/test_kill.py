@@ -48,6 +48,7 @@ CASES = {
     "in every update": Case([["update", n] for n in (1, 3, 4, 5, 2, 3)]),
     "in the warm start, twice": Case([["update", 2], ["step", 2]]),
     "while saving, again and again": Case(SAVES, ["checkpoint.every=1"]),
+    "between the last save and the report": Case([["update", 1], ["save", 4, 1000]]),
     "at random moments": Case(MOMENTS),
     "with two references": Case([["step", 1]] * 6, [*REFERENCES, "checkpoint.every=1"], "references"),
     "with adapters": Case([["step", 1]] * 6, [*ADAPTERS, "checkpoint.every=1"], "adapters"),
@@ -141,6 +142,7 @@ def test_a_killed_run_resumes_to_the_same_bits(runs: tuple[Path, dict[str, list[
     assert weights(resumed) == weights(whole)
     assert state(resumed) == state(whole)
     assert episodes(resumed) == episodes(whole)
+    assert read_facts(resumed).success == read_facts(whole).success
 
 
 def test_more_steps_go_on_with_a_finished_run(runs: tuple[Path, dict[str, list[bool]]]) -> None:

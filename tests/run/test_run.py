@@ -1,0 +1,95 @@
+"""What a run does beside its loop: when it stops, what it measures, what it writes down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from kill_driver import Luck, Room
+
+from stepwell.checkpoint import saved_steps
+from stepwell.config import Config
+from stepwell.configure import load
+from stepwell.errors import ConfigError, RunError
+from stepwell.report import read_facts
+from stepwell.run import NothingLeftError, train
+from stepwell.trained import open_run
+from stepwell.types import Task
+
+SMALL = (
+    *(f"engine.{name}" for name in ("threads=1", "width=16", "layers=1", "corpus_tasks=6", "max_length=64", "vocabulary=256")),
+    *(f"rollout.{name}" for name in ("groups=2", "group_size=4", "turns=2", "max_tokens=4")),
+    *("domain.kind=test_run:Mortal", "cloning.steps=0", "evaluation.every=0", "evaluation.episodes=6", "checkpoint.every=1", "steps=3"),
+)
+
+
+class Mortal(Luck):
+    """A domain whose server may be down, for some splits."""
+
+    down: ClassVar[frozenset[str]] = frozenset()
+
+    def environment(self, task: Task, member: int) -> Room:
+        if task.split in self.down:
+            raise ConnectionError("no route to the shop")
+        return Room(task)
+
+
+def config(*settings: str) -> Config:
+    return load("smoke", [*SMALL, *settings])
+
+
+def test_a_dead_environment_stops_the_run_loudly_and_the_run_goes_on_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U74: not a row of empty steps."""
+    steps = train(config(), tmp_path / "run")
+    assert next(steps)[0] == 1
+    monkeypatch.setattr(Mortal, "down", frozenset({"train"}))
+    sentence = "Step 1: all 8 episodes failed; nothing can be learnt. The first: starting the environment: ConnectionError: no route to"
+    with pytest.raises(RunError, match=sentence):
+        next(steps)
+    assert saved_steps(tmp_path / "run" / "checkpoints") == [1]
+    monkeypatch.undo()
+    assert [step for step, _ in train(config(), tmp_path / "run", resume=True)] == [2, 3]
+
+
+def test_an_evaluation_in_a_dead_environment_measures_nothing_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mortal, "down", frozenset({"test"}))
+    with pytest.raises(RunError, match="All 6 episodes of an evaluation failed, so nothing could be measured"):
+        next(train(config(), tmp_path / "run"))
+
+
+def test_the_report_counts_the_tasks_that_there_were(tmp_path: Path) -> None:
+    for _ in train(config("evaluation.episodes=200", "steps=1"), tmp_path / "run"):
+        pass
+    assert read_facts(tmp_path / "run").evaluated == "6 held-out tasks"
+
+
+def test_a_validation_set_that_no_batch_divides(tmp_path: Path) -> None:
+    """U74: 6 tasks with batches of 4."""
+    (metrics,) = (m for _, m in train(config("rollout.rows=4", "evaluation.every=1", "evaluation.during=6", "steps=1"), tmp_path / "run"))
+    assert 0.0 <= metrics["eval/success"] <= 1.0
+
+
+def test_no_step_at_all_is_a_run_too(tmp_path: Path) -> None:
+    """The base is measured, saved and can be opened."""
+    run = tmp_path / "run"
+    assert list(train(config("steps=0"), run)) == []
+    facts = read_facts(run)
+    assert facts.success.before == facts.success.after is not None
+    assert open_run(run).step == 0
+    with pytest.raises(NothingLeftError):
+        list(train(config("steps=0"), run, resume=True))
+    assert [step for step, _ in train(config("steps=1"), run, resume=True)] == [1]
+
+
+def test_a_domain_without_held_out_tasks_is_refused_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mortal, "tasks", lambda self, split: ())
+    with pytest.raises(ConfigError, match="split 'test' has no tasks"):
+        next(train(config(), tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_everything_is_checked_before_the_folder_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="context holds 16"):
+        next(train(config("rollout.context=16", "rollout.max_tokens=15"), tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
