@@ -1,0 +1,62 @@
+"""What the pages show is what the library computes, and what they name exists."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import stepwell
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+MODULES = sorted(module.name for module in pkgutil.walk_packages(stepwell.__path__, "stepwell."))
+_BLOCK = re.compile(r"```pycon\n(.*?)```", re.DOTALL)
+
+
+def examples(page: Path) -> str:
+    return "\n".join(_BLOCK.findall(page.read_text(encoding="utf-8")))
+
+
+def test_numbers_on_pages_are_found() -> None:
+    assert sum(examples(page).count(">>>") for page in PAGES) > 40
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if examples(page)], ids=lambda page: page.stem)
+def test_numbers_on_a_page(page: Path) -> None:
+    test = doctest.DocTestParser().get_doctest(examples(page), {}, page.name, str(page), 0)
+    failed = doctest.DocTestRunner(verbose=False).run(test).failed
+    assert failed == 0
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name: str) -> None:
+    module = importlib.import_module(name)
+    assert doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE).failed == 0
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    nav = set(re.findall(r"[\w/-]+\.md", yaml.dump(yaml.safe_load(text)["nav"])))
+    assert nav == {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+
+
+def test_every_public_module_is_in_the_reference() -> None:
+    named = set(re.findall(r"^::: ([\w.]+)$", "\n".join(page.read_text() for page in (DOCS / "reference").glob("*.md")), re.MULTILINE))
+    assert named <= set(MODULES), f"no such module: {sorted(named - set(MODULES))}"
+    for area in ("credit", "losses", "rewards", "testing"):
+        public = {name for name in MODULES if name.startswith(f"stepwell.{area}.") and sys.modules.get(name) is not None}
+        assert public - named <= {"stepwell.testing.demand"}, f"not in docs/reference: {sorted(public - named)}"
+
+
+def test_files_that_the_readme_names_exist() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+    assert links and not [link for link in links if not (ROOT / link).exists()]
