@@ -60,3 +60,16 @@ def test_files_that_the_readme_names_exist() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
     assert links and not [link for link in links if not (ROOT / link).exists()]
+
+
+def test_the_loop_of_the_readme_runs() -> None:
+    found = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    code = found[1]
+    for large, small in {'"quick"': '"smoke"', "range(100)": "range(2)", "range(16)": "range(2)", "group_size=8": "group_size=4"}.items():
+        assert large in code
+        code = code.replace(large, small)
+    names: dict[str, object] = {}
+    exec(compile(code, "README.md", "exec"), names)
+    metrics = names["metrics"]
+    assert isinstance(metrics, dict) and {"policy/grad_norm", "judge/log_ratio_abs"} <= set(metrics)
