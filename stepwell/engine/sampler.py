@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stepwell.engine.draw import draw
 from stepwell.engine.kv import SlotCache
 from stepwell.engine.trunk import Trunk
-from stepwell.types import Completion, Floats, Ids, Sampling, Stop
+from stepwell.types import Completion, Ids, Sampling, Stop
 
 __all__ = ["Sampler", "Work"]
 
@@ -46,7 +47,8 @@ class _Row:
     """One context while it is being extended."""
 
     sampling: Sampling
-    uniforms: Floats
+    seeds: Ids
+    """One for each token."""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     stop: Stop | None = None
@@ -55,8 +57,8 @@ class _Row:
 class Sampler:
     """Samples from a trunk; owns the cache of its rows.
 
-    Every row draws from its own generator, one uniform number a token (inverse transform), so that a row's tokens depend on its seed and
-    its logits alone, not on its neighbours.
+    Every row draws with seeds of its own, one for each token, so that a row's tokens depend on its seed and its logits alone, not on its
+    neighbours.
     """
 
     def __init__(self, trunk: Trunk, decode: Callable[[Sequence[int]], str], eos_ids: frozenset[int]) -> None:
@@ -74,7 +76,7 @@ class Sampler:
     def sample(self, contexts: Sequence[Ids], sampling: Sequence[Sampling], seeds: Sequence[int]) -> list[Completion]:
         """See `protocols.Policy.sample`."""
         self._check(contexts, sampling, seeds)
-        rows = [_Row(s, np.random.Generator(np.random.PCG64(seed)).random(s.max_tokens)) for s, seed in zip(sampling, seeds, strict=True)]
+        rows = [_Row(s, _token_seeds(seed, s.max_tokens)) for s, seed in zip(sampling, seeds, strict=True)]
         if not rows:
             return []
         if self.trunk.caches:
@@ -208,10 +210,8 @@ class Sampler:
         if temperature == 0:
             chosen_R = logits_RV.argmax(dim=-1)
         else:
-            uniform_R = torch.tensor([row.uniforms[len(row.token_ids)] for row in rows], device=logits_RV.device, dtype=torch.float64)
-            mass_RV = logprobs_RV.exp().cumsum(dim=-1, dtype=torch.float64)
-            chosen_R = torch.searchsorted(mass_RV, (uniform_R * mass_RV[:, -1])[:, None], right=True)[:, 0]
-            chosen_R = chosen_R.clamp_(max=mass_RV.shape[1] - 1)
+            seeds = np.array([row.seeds[len(row.token_ids)] for row in rows])
+            chosen_R = draw(logprobs_RV, torch.from_numpy(seeds).to(logprobs_RV.device))
         logprob_R = logprobs_RV.gather(1, chosen_R[:, None])[:, 0]
         for row, token, logprob in zip(rows, chosen_R.tolist(), logprob_R.tolist(), strict=True):
             row.token_ids.append(token)
@@ -237,6 +237,10 @@ class Sampler:
         assert row.stop is not None
         shown = row.token_ids[:-1] if row.stop is Stop.EOS else row.token_ids
         return Completion(np.array(row.token_ids, np.int64), np.array(row.logprobs, np.float64), self.decode(shown), row.stop)
+
+
+def _token_seeds(seed: int, num_tokens: int) -> Ids:
+    return np.random.Generator(np.random.PCG64(seed)).integers(0, 2**63, num_tokens, dtype=np.int64)
 
 
 def _buckets(chunks: dict[int, int]) -> list[list[int]]:

@@ -10,7 +10,7 @@ import torch
 from speakers import chatml_tokenizer, engine, ids
 
 from stepwell.engine.local import LocalEngine
-from stepwell.engine.sampler import Sampler, _buckets, _Row
+from stepwell.engine.sampler import Sampler, _buckets
 from stepwell.types import Completion, Ids, Sampling, Stop
 
 PLAIN = Sampling(max_tokens=5)
@@ -77,15 +77,6 @@ def test_tokens_are_drawn_from_the_models_distribution(temperature: float) -> No
     assert p.max() < 0.9
     deviations = (counts - n * p) / np.sqrt(n * p * (1 - p))
     assert np.abs(deviations).max() < 5
-
-
-def test_the_largest_uniform_number_draws_a_token_that_exists() -> None:
-    made = sampler()
-    row = _Row(PLAIN, np.array([np.nextafter(1.0, 0.0)]))
-    logits = torch.zeros((1, 64))
-    logits[0, 60:] = -200.0
-    made._choose(logits, [row])
-    assert row.token_ids[0] < 64
 
 
 def test_greedy_takes_the_most_likely_and_says_its_logprob_at_temperature_1() -> None:
