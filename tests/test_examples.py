@@ -35,4 +35,5 @@ def test_example(name: str) -> None:
         assert re.search(pattern, ran.stdout, re.MULTILINE), f"{pattern} is not in:\n{ran.stdout}"
     if name == "own_environment.py":
         before, after = (float(found) for found in re.findall(r"'test/success': ([\d.]+)", ran.stdout))
-        assert 0.1 < before < after, "twelve updates do not help in the simplest of environments"
+        assert before > 0.3, "the warm start has taught nothing"
+        assert after > before - 0.1, "learning has undone the warm start"
