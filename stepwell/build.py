@@ -117,7 +117,7 @@ def build_domain(config: DomainConfig) -> Domain:
             seed=config.seed,
             difficulty=(low, high),
             num_test_tasks=config.test_tasks,
-            expert_mistakes=config.expert_mistakes,
+            expert_haste=config.expert_haste,
         )
     if isinstance(config, CustomConfig):
         return cast(Domain, _custom(config, "domain"))

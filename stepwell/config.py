@@ -80,8 +80,8 @@ class ShopConfig(Settings):
     """Range of difficulties of the held-out tasks, and of training tasks unless the curriculum says otherwise."""
     test_tasks: Count = 200
     """How many held-out tasks there are."""
-    expert_mistakes: Share = 0.0
-    """Probability with which the scripted expert gets each word of a query and each option value wrong."""
+    expert_haste: Share = 0.0
+    """Probability with which the scripted expert buys before it has chosen an option: fallible demonstrations."""
 
 
 class WebShopConfig(Settings):

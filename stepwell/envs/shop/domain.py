@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from stepwell.envs.shop.catalogue import MAX_PRICE, PRICE_STEP, Catalogue
 from stepwell.envs.shop.expert import plan
 from stepwell.envs.shop.goal import Goal
@@ -30,8 +28,8 @@ class ShopDomain:
         seed: Of catalogue and tasks.
         difficulty: Range from which `draw` and the finite splits take difficulties, within [0, 1].
         num_test_tasks: Length of `tasks("test")` and of `tasks("validation")`.
-        expert_mistakes: Probability with which the scripted expert gets each word of a query and each option value wrong: demonstrations
-            by a fallible player, which a policy can learn to surpass. 0 is an expert that always succeeds.
+        expert_haste: Probability with which the scripted expert, before it chooses an option, buys instead: demonstrations by a fallible
+            player, whom a policy can learn to surpass. 0 is an expert that always succeeds.
 
     Splits are `train`, `validation` and `test`. No two of them ask for the same product, nor for the same type with the same attributes.
 
@@ -48,17 +46,17 @@ class ShopDomain:
         seed: int = 0,
         difficulty: tuple[float, float] = (0.0, 0.5),
         num_test_tasks: int = 200,
-        expert_mistakes: float = 0.0,
+        expert_haste: float = 0.0,
     ) -> None:
         low, high = difficulty
         if not 0.0 <= low <= high <= 1.0:
             raise ConfigError(f"The shop's difficulty is {difficulty}; allowed is a range (low, high) with 0 <= low <= high <= 1.")
         if num_test_tasks < 1:
             raise ConfigError(f"num_test_tasks is {num_test_tasks}; a shop needs at least 1 task to test on.")
-        if not 0.0 <= expert_mistakes <= 1.0:
-            raise ConfigError(f"expert_mistakes is {expert_mistakes}; a probability lies in [0, 1].")
+        if not 0.0 <= expert_haste <= 1.0:
+            raise ConfigError(f"expert_haste is {expert_haste}; a probability lies in [0, 1].")
         self.difficulty = (float(low), float(high))
-        self.expert_mistakes = float(expert_mistakes)
+        self.expert_haste = float(expert_haste)
         self.store = Store(Catalogue.generate(products, seed))
         self._maker = Maker(self.store)
         self._num_test_tasks = num_test_tasks
@@ -118,32 +116,13 @@ class ShopDomain:
         return Verdict.of(sum(turn.reply.reward for turn in episode.turns))
 
     def expert(self, task: Task) -> Sequence[Action]:
-        """Actions that earn 1.0 (see `stepwell.envs.shop.expert.plan`), with the domain's share of mistakes, the same for the same task."""
+        """Actions that earn 1.0 (see `stepwell.envs.shop.expert.plan`), unless the domain's expert is hasty (on the same tasks every time)."""
         done = plan(Goal.of(task), self.store)
         if done is None:
             raise ConfigError(f"Task {task.key!r} cannot be solved in this shop; was it made for another catalogue?")
-        if not self.expert_mistakes:
-            return done.actions
-        rng = generator("shop mistakes", task.key)
-        return [self._mistaken(action, rng) for action in done.actions]
-
-    def _mistaken(self, action: Action, rng: np.random.Generator) -> Action:
-        """The action with each of its copied words wrong with probability `expert_mistakes`."""
-
-        def copied(word: str, others: Sequence[str]) -> str:
-            return str(rng.choice(others)) if rng.random() < self.expert_mistakes else word
-
-        if action.name == "search":
-            words = action.arguments["query"].split()
-            return Action("search", {"query": " ".join(copied(word, self.store.catalogue.attribute_words) for word in words)})
-        name, _, value = action.arguments.get("element", "").partition(" ")
-        if action.name == "click" and name in OPTION_VALUES:
-            return Action("click", {"element": f"{name} {copied(value, OPTION_VALUES[name])}"})
-        return action
-
-    def rule_player(self, task: Task) -> RulePlayer:
-        """A player that reads only what is shown and never goes back: a baseline without learning."""
-        return RulePlayer(task.prompt, self.store.catalogue)
+        rng = generator("shop haste", task.key)
+        hasty = next((n for n, action in enumerate(done.actions) if _chooses(action) and rng.random() < self.expert_haste), None)
+        return done.actions if hasty is None else [*done.actions[:hasty], Action("buy")]
 
     def progress(self, task: Task, actions: Sequence[Action | Invalid]) -> list[float]:
         """`Shop.potential` at the start and after each action: what a judge that knows everything would say."""
@@ -154,3 +133,8 @@ class ShopDomain:
             shop.step(action)
             potentials.append(shop.potential())
         return potentials
+
+
+def _chooses(action: Action) -> bool:
+    """Whether the action chooses a value of an option."""
+    return action.name == "click" and action.arguments["element"].split(" ")[0] in OPTION_VALUES
