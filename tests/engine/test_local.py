@@ -9,17 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from speakers import SMALL, engine, ids, loud, random_rows
+from speakers import SMALL, engine, ids, loud, random_rows, shop, shop_speaker
 from torch import Tensor
 
+from stepwell.engine.batch import policy_rows
 from stepwell.engine.local import Budget, LocalEngine, LocalModel, Text
 from stepwell.engine.tiny import tiny_model
 from stepwell.errors import CapabilityError, ConfigError, RunError, StaleWeightsError
-from stepwell.losses import PolicyLoss, PreferenceLoss
+from stepwell.losses import PolicyLoss, PreferenceLoss, token_weights
 from stepwell.protocols import ModelSpec, OptimizerSpec
+from stepwell.rewards.outcome import OutcomeReward
+from stepwell.rollout import rollout
 from stepwell.testing import check_engine
 from stepwell.testing.engine import Probe
-from stepwell.types import Batch, Mean, Outputs, Row, Sampling, Tallies
+from stepwell.types import Batch, Credited, Group, Mean, Outputs, Row, Sampling, Tallies
 
 ROWS = random_rows(7)
 NOTHING: frozenset[str] = frozenset()
@@ -282,6 +285,27 @@ def test_micro_batches_change_nothing(name: str) -> None:
         assert same == pytest.approx(metrics, rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["policy", "policy by episode", "preference"])
+def test_micro_batches_change_nothing_in_rows_of_real_episodes(name: str) -> None:
+    """U45, through rollout, credit and row builder."""
+    found: list[dict[str, Tensor]] = []
+    for budget in (ALL, ONE_BY_ONE, TWO, FOUR):
+        speaker = shop_speaker(budget=budget)
+        model = speaker.engine.model("policy", ModelSpec())
+        domain = shop()
+        groups = rollout(domain, [domain.draw(seed) for seed in range(2)], model.snapshot(), speaker.player, group_size=3, seed=(0,))
+        credited = [
+            Group(g.task, tuple(Credited(m, np.linspace(-1, 1, len(m.steps)) + m.episode.member) for m in g.members))
+            for g in OutcomeReward().score(groups)
+        ]
+        rows = policy_rows(credited, lambda n: token_weights(n, "episode"), lambda scored: scored.episode.logprobs_T - 0.1)
+        rows = [replace(row, label=float(row.episode % 2), ref_logprobs=row.old_logprobs) for row in rows]
+        model.backward(rows, LOSSES[name])  # type: ignore[arg-type]
+        found.append(gradient(model))
+    for grads in found[1:]:
+        assert_same_gradient(found[0], grads, 2e-6)
+
+
 def test_two_calls_add_up() -> None:
     model = engine().model("policy", ModelSpec())
     model.backward(ROWS, Weighted())
@@ -292,17 +316,19 @@ def test_two_calls_add_up() -> None:
     assert model.backward([], Weighted()) == {}
 
 
-def test_observation_tokens_get_no_gradient() -> None:
-    """U39, U40: neither as targets nor by way of a mask that is inverted."""
-    vocab = 64
-    model = engine(vocab).model("policy", ModelSpec())
+@pytest.mark.parametrize("splits", [True, False])
+def test_observation_tokens_get_no_gradient(splits: bool) -> None:
+    """U39, U40: not one bit at the logits that predict them, and some at those of each action."""
+    model = engine().model("policy", ModelSpec())
+    model.trunk.splits = splits
     row = replace(Row.of(np.array([5, 6, 7, 8, 9, 10, 11]), np.array([2, 3, 6])), advantage=np.ones(3))
     seen: list[Tensor] = []
     handle = model.trunk.module.get_output_embeddings().register_forward_hook(lambda _, __, out: (out.retain_grad(), seen.append(out))[1])
     model.backward([row], Weighted())
     handle.remove()
-    assert seen[0].shape == (3, vocab), "logits exist at targets alone"
-    assert (seen[0].grad.abs().sum(dim=1) > 0.1).all()
+    pulls = seen[0].grad.abs().sum(dim=-1).flatten().tolist()
+    assert [pull > 0.1 for pull in pulls] == ([True] * 3 if splits else [False, True, True, False, False, True, False])
+    assert sum(pull == 0.0 for pull in pulls) == (0 if splits else 4)
 
 
 def test_a_gradient_that_is_not_finite_is_not_applied() -> None:
