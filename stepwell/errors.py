@@ -74,7 +74,7 @@ class StaleWeightsError(StepwellError):
     """A policy was used after its model had moved on."""
 
 
-class EnvironmentFault(StepwellError):
+class EnvironmentFault(StepwellError):  # noqa: N818 - a fault of the world, not of a call
     """Infrastructure failed inside an episode (not the policy's doing)."""
 
 

@@ -1,6 +1,6 @@
 """The loop: draw, act, judge, credit, learn.
 
-Tracking, checkpoints and evaluation live outside (`stepwell.run`). Everything that a step draws is seeded by (run seed, what for, step, ...).
+Tracking, checkpoints and evaluation live outside (`stepwell.run`). All that a step draws is seeded by (run seed, what for, step, ...).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -84,7 +84,7 @@ class Learning:
     group_size: int
     loss: PolicyLoss
     schedule: Schedule
-    optimizer: OptimizerSpec = OptimizerSpec()
+    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
     averaging: Averaging = "token"
     constant: float | None = None
     old_logprobs: Literal["detached", "trainer", "sampler"] = "detached"
@@ -96,8 +96,8 @@ class Learning:
     def __post_init__(self) -> None:
         if self.old_logprobs == "detached" and self.epochs * self.minibatches > 1:
             raise ConfigError(
-                f"old_logprobs is 'detached' with {self.epochs} epochs x {self.minibatches} minibatches; with more than one update on a batch "
-                "the old log-probs are needed: set loss.old_logprobs to 'trainer'."
+                f"old_logprobs is 'detached' with {self.epochs} epochs x {self.minibatches} minibatches; more than one update on a batch "
+                "needs the old log-probs: set loss.old_logprobs to 'trainer'."
             )
         if self.minibatches > self.groups:
             raise ConfigError(
@@ -267,8 +267,8 @@ def collect(parts: Parts, plan: Learning, seed: tuple[int | str, ...], step: int
         if drawn + wanted > plan.draw_budget * plan.groups:
             raise RunError(
                 f"Step {step}: {drawn} groups were drawn and {len(admitted)} admitted by the curriculum; {plan.groups} are needed within "
-                f"a draw budget of {plan.draw_budget} x {plan.groups}. Tasks may be all too easy or all too hard: change curriculum.difficulty, "
-                "loosen its filter, or raise rollout.draw_budget."
+                f"a draw budget of {plan.draw_budget} x {plan.groups}. Tasks may be all too easy or all too hard: "
+                "change curriculum.difficulty, loosen its filter, or raise rollout.draw_budget."
             )
         tasks = parts.curriculum.draw(wanted, step)
         played = rollout(parts.domain, tasks, policy, parts.player, group_size=plan.group_size, seed=(*seed, drawn))

@@ -135,7 +135,7 @@ def test_micro_batches_give_the_same_gradient_and_tallies(loss: Loss, seed: int,
     assert torch.allclose(torch.cat([part[1] for part in parts]), grad, rtol=1e-12)
     for name, tally in tallies.items():
         assert sum(part[2][name].total for part in parts) == pytest.approx(tally.total, rel=1e-9, abs=1e-12)
-        assert sum(part[2][name].count for part in parts) == pytest.approx(tally.count)
+        assert sum(part[2][name].weight for part in parts) == pytest.approx(tally.weight)
 
 
 @pytest.mark.parametrize("loss", [LOSSES[name] for name in ("given", "cloning", "preference")])
@@ -172,7 +172,7 @@ def test_at_ratio_one_the_gradient_is_that_of_reinforce(old: str, level: str, po
 def test_preference_is_log_two_where_judge_equals_reference(seed: int, beta: float) -> None:
     outputs, batch = draw(seed)
     value, _, tallies = differentiate(PreferenceLoss(beta), outputs, replace(batch, ref_logprobs=outputs.logprobs))
-    if tallies["judge/loss"].count:
+    if tallies["judge/loss"].weight:
         assert value == pytest.approx(math.log(2.0))
         assert tallies["judge/pair_accuracy"].value == 0.5
 

@@ -11,7 +11,6 @@ from stepwell.envs.shop.players import RulePlayer
 from stepwell.envs.shop.shop import Shop
 from stepwell.envs.shop.store import Store
 from stepwell.envs.shop.tasks import SPLITS, Maker
-from stepwell.envs.shop.words import OPTION_VALUES
 from stepwell.envs.shop.words import OPTION_VALUES, PLAIN_WORDS, SYNONYMS
 from stepwell.errors import ConfigError, nearest
 from stepwell.seeding import generator
@@ -116,13 +115,17 @@ class ShopDomain:
         return Verdict.of(sum(turn.reply.reward for turn in episode.turns))
 
     def expert(self, task: Task) -> Sequence[Action]:
-        """Actions that earn 1.0 (see `stepwell.envs.shop.expert.plan`), unless the domain's expert is hasty (on the same tasks every time)."""
+        """Actions that earn 1.0 (see `stepwell.envs.shop.expert.plan`), unless the domain's expert is hasty here (on the same tasks always)."""
         done = plan(Goal.of(task), self.store)
         if done is None:
             raise ConfigError(f"Task {task.key!r} cannot be solved in this shop; was it made for another catalogue?")
         rng = generator("shop haste", task.key)
         hasty = next((n for n, action in enumerate(done.actions) if _chooses(action) and rng.random() < self.expert_haste), None)
         return done.actions if hasty is None else [*done.actions[:hasty], Action("buy")]
+
+    def rule_player(self, task: Task) -> RulePlayer:
+        """A player that reads only what is shown and never goes back: a baseline without learning."""
+        return RulePlayer(task.prompt, self.store.catalogue)
 
     def progress(self, task: Task, actions: Sequence[Action | Invalid]) -> list[float]:
         """`Shop.potential` at the start and after each action: what a judge that knows everything would say."""
