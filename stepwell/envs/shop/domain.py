@@ -115,7 +115,7 @@ class ShopDomain:
         return Verdict.of(sum(turn.reply.reward for turn in episode.turns))
 
     def expert(self, task: Task) -> Sequence[Action]:
-        """Actions that earn 1.0 (see `stepwell.envs.shop.expert.plan`), unless the domain's expert is hasty here (on the same tasks always)."""
+        """Actions that earn 1.0 (see `stepwell.envs.shop.expert.plan`), unless this domain's expert is hasty on this task."""
         done = plan(Goal.of(task), self.store)
         if done is None:
             raise ConfigError(f"Task {task.key!r} cannot be solved in this shop; was it made for another catalogue?")
