@@ -277,7 +277,7 @@ def _judge(config: Config, engine: LocalEngine, policy: LocalModel) -> ProcessRe
         return EnvironmentReward(reward.pay, invalid_penalty=reward.invalid_penalty)
     if isinstance(reward, CustomConfig):
         return cast(ProcessReward, _custom(reward, "reward"))
-    settings = ImplicitSettings(reward.beta, reward.lr, reward.reference, reward.pay, reward.updates)
+    settings = ImplicitSettings(reward.beta, reward.lr, reward.reference, reward.pay, reward.updates, reward.judged)
     return ImplicitReward(engine.model("judge", judge_spec(config, reward)), policy, settings)
 
 

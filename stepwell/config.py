@@ -268,6 +268,8 @@ class ImplicitConfig(Settings):
     """Gradient steps of the judge on each batch; 0 is a static judge."""
     learn: Literal["before", "after"] = "after"
     """Whether the judge learns before or after it scores a batch."""
+    judged: Literal["all", "mixed"] = "all"
+    """`mixed`: only groups with better and worse episodes are judged; the others' steps are unscored (and, by `only_mixed`, unused)."""
     model: Literal["full", "lora"] = "full"
     """A second model, or an adapter over the same base."""
     max_grad_norm: Positive = 1.0

@@ -20,7 +20,7 @@ def quick() -> Tree:
         "chat": {"tools": False},
         "cloning": {"steps": 900},
         "rollout": {"groups": 16, "group_size": 8, "turns": 8, "max_tokens": 16},
-        "reward": {"kind": "implicit", "pay": "score", "lr": 1e-4},
+        "reward": {"kind": "implicit", "pay": "score", "lr": 1e-4, "judged": "mixed"},
         "credit": {"kind": "istar", "alpha": 0.1},
         "optimizer": {"lr": 5e-4, "betas": (0.9, 0.95)},
         "evaluation": {"every": 50, "episodes": 200, "during": 100},

@@ -34,6 +34,8 @@ class ImplicitSettings:
         reference: `moving`: the policy that sampled the episodes (iStar). `frozen`: the judge's own weights at the start (PRIME).
         pay: What the end is paid, and what makes one episode better than another.
         updates: Gradient steps of the judge on each batch; 0 is a static judge.
+        judged: `all`, or `mixed`: only groups with better and worse episodes. The others have no pair to learn from, and credit that
+            ignores their process part (`IStar.only_mixed`) would throw their scores away; their steps are then unscored.
     """
 
     beta: float = 0.05
@@ -41,6 +43,7 @@ class ImplicitSettings:
     reference: Literal["moving", "frozen"] = "moving"
     pay: Pay = "success"
     updates: int = 1
+    judged: Literal["all", "mixed"] = "all"
 
 
 class _Said(NamedTuple):
@@ -91,7 +94,8 @@ class ImplicitReward:
         Raises:
             StaleWeightsError: The reference is the policy, and turns are from other versions of it than the present one.
         """
-        episodes = [e for group in groups for e in group.members if not e.failed and e.num_tokens]
+        judged = groups if self._settings.judged == "all" else [group for group in groups if self._is_mixed(group)]
+        episodes = [e for group in judged for e in group.members if not e.failed and e.num_tokens]
         reference = self._reference(episodes)
         per_episode = [episode_rows(episode) for episode in episodes]
         rows = [row for made in per_episode for row in made]
@@ -102,6 +106,9 @@ class ImplicitReward:
         self._scored_by = self._judge.version
         self._fresh = self._measure(groups)
         return [Group(group.task, tuple(self._attach(episode) for episode in group.members)) for group in groups]
+
+    def _is_mixed(self, group: Group[Episode]) -> bool:
+        return len({paid(e, self._settings.pay) for e in group.members if e.num_tokens} - {None}) > 1
 
     def _reference(self, episodes: Sequence[Episode]) -> Policy:
         if self._frozen is not None:

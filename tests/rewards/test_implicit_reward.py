@@ -263,6 +263,25 @@ def test_flat_groups_have_no_pair() -> None:
     assert np.isnan(metrics["judge/fresh_pair_accuracy"]), "there is nothing to measure, which is not 0"
 
 
+def test_judging_mixed_groups_alone_leaves_the_others_unscored() -> None:
+    whole, part = world(), world()
+    mixed = whole.play(2)
+    flat = [Group(group.task, tuple(replace(e, verdict=Verdict.of(0.5)) for e in group.members)) for group in whole.play(2)]
+    for made in (whole, part):
+        move(made.judge, mixed)
+    rewards = [whole.reward(), part.reward(judged="mixed")]
+    scored = [reward.score([*flat, *mixed]) for reward in rewards]
+    for group in scored[1][:2]:
+        assert not any(member.scored_S.any() or member.rewards["judge"].any() for member in group.members)
+    for one, other in zip(*(made[2:] for made in scored), strict=True):
+        for a, b in zip(one.members, other.members, strict=True):
+            np.testing.assert_allclose(a.rewards["judge"], b.rewards["judge"], atol=1e-6)
+            assert b.scored_S.all()
+    metrics = [reward.learn(made) for reward, made in zip(rewards, scored, strict=True)]
+    assert metrics[0]["judge/mixed_groups"] == metrics[1]["judge/mixed_groups"] == 0.5
+    assert metrics[0]["judge/loss"] == pytest.approx(metrics[1]["judge/loss"], abs=1e-6)
+
+
 def test_what_was_not_scored_last_cannot_be_learnt() -> None:
     made = world()
     reward = made.reward()
