@@ -1,7 +1,7 @@
 """What a run is made of, as one frozen tree of settings.
 
 A choice has a `kind`; `kind: package.module:Name` is a class of your own, called with `options`. Every default is here.
-`parse` turns YAML and `key=value` arguments into a `Config`, or says which key is wrong, what was got, what is allowed and which is nearest.
+`configure.load` turns YAML and `key=value` arguments into a `Config`, or says which key is wrong, what was got and what is allowed.
 """
 
 from __future__ import annotations

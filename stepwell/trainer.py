@@ -296,7 +296,8 @@ def update(policy: Model, groups: Sequence[Group[Credited]], plan: Learning, *, 
             rows = policy_rows(
                 [groups[i] for i in sorted(picked)], lambda n: token_weights(n, plan.averaging, constant=plan.constant), _old
             )
-            made = policy.backward([row for row in rows if _has_gradient(row, plan.loss)], loss)
+            pulling = [row for row in rows if _has_gradient(row, plan.loss)]
+            made = policy.backward(pulling or rows, loss)  # Where nothing pulls, all rows are measured, and the update is empty.
             stepped = policy.step(lr)
             metrics.append(made | {f"policy/{name}": value for name, value in stepped.items()})
     total = {name: float(np.mean([m[name] for m in metrics if name in m])) for m in metrics for name in m}

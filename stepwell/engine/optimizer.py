@@ -72,11 +72,10 @@ class Optimizer:
             weight.grad = None
 
     def step(self, lr: float) -> Metrics:
-        """One update. A gradient that is not finite is not applied, and counted."""
+        """One update. A gradient that is not finite is not applied, and counted; one that is exactly 0 moves nothing, momentum included."""
         grads = [m.grad for m in self.masters.values() if m.grad is not None]
         norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in grads]))) if grads else 0.0
-        applied = bool(grads) and math.isfinite(norm)
-        if applied:
+        if math.isfinite(norm) and norm > 0:
             if norm > self.spec.max_grad_norm:
                 torch._foreach_mul_(grads, self.spec.max_grad_norm / norm)
             for part, scale, _ in self._parts:
@@ -85,7 +84,7 @@ class Optimizer:
                 part.step()
             self.publish()
         self.drop_gradient()
-        return {"grad_norm": norm, "skipped_updates": float(not applied)}
+        return {"grad_norm": norm, "skipped_updates": float(not math.isfinite(norm))}
 
     @torch.no_grad()
     def publish(self) -> None:

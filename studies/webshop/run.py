@@ -23,6 +23,7 @@ SETTINGS = {
     "compat": [
         "variant=compat",
         "engine.max_length=4096",
+        "steps=30",
         "evaluation.episodes=500",
         "evaluation.every=0",
         "rollout.rows=128",
@@ -76,6 +77,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--smollm", action="store_true", help="two steps of webshop-smollm as a smoke row")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads of a run; other numbers round differently")
     parser.add_argument("--runs", type=Path, default=Path(tempfile.gettempdir()) / "stepwell-study-webshop")
     args = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
@@ -85,9 +87,9 @@ def main() -> None:
         for seed in args.seeds:
             for variant in args.variants:
                 if not (RESULTS / f"{variant}-{seed}.json").exists():
-                    run(variant, "webshop", [f"data={args.data}", *SETTINGS[variant]], seed, args.runs)
+                    run(variant, "webshop", [f"data={args.data}", f"engine.threads={args.threads}", *SETTINGS[variant]], seed, args.runs)
         if args.smollm and not (RESULTS / "smollm_smoke-0.json").exists():
-            run("smollm_smoke", "webshop-smollm", [f"data={args.data}", *SMOLLM], 0, args.runs)
+            run("smollm_smoke", "webshop-smollm", [f"data={args.data}", f"engine.threads={args.threads}", *SMOLLM], 0, args.runs)
     (HERE / "table.md").write_text(table() + "\n")
     print(table())
 
