@@ -166,7 +166,8 @@ def load_base(config: Config, trained: Config | None = None, domain: Domain | No
     trained = trained or config
     texts = _corpus(trained, domain or build_domain(trained.domain), codec(trained.chat.codec))
     tokenizer = word_tokenizer(texts, config.engine.vocabulary)
-    return tiny_model(len(tokenizer), _tiny_spec(config.engine), derive(trained.seed, "weights")), tokenizer
+    module = tiny_model(len(tokenizer), _tiny_spec(config.engine), derive(trained.seed, "weights"))
+    return module.to(pick_device(config.engine.device)), tokenizer
 
 
 def make_chat(tokenizer: Any, config: ChatConfig, tools: str = "") -> Chat:

@@ -173,6 +173,8 @@ class TinyEngineConfig(_EngineSettings):
     """Longest context in tokens."""
     corpus_tasks: Count = 400
     """Tasks whose expert episodes the vocabulary is taken from."""
+    device: str = "cpu"
+    """Where it computes; a model this small is rarely faster on a GPU."""
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.engine.codec import BRACKET, TOOL_CALL, codec
+from stepwell.engine.codec import BRACKET, TOOL_CALL, Codec, codec
 from stepwell.errors import ConfigError
 from stepwell.types import JSON, Action, Invalid, Tool
 
@@ -253,3 +253,14 @@ def test_codec_by_name() -> None:
     assert codec("tool_call") is TOOL_CALL
     with pytest.raises(ConfigError, match="did you mean 'bracket'"):
         codec("brackets")
+
+
+@pytest.mark.parametrize("codec", [BRACKET, TOOL_CALL], ids=lambda codec: codec.name)
+def test_form_is_read_from_the_completion_alone_and_repeats_do_not_count(codec: Codec) -> None:
+    """U60: the system message shows the form, and that earns nothing; the form written several times is no action."""
+    shown = codec.describe(TOOLS)
+    assert "search" in shown
+    assert isinstance(codec.parse("idk", TOOLS), Invalid)
+    once = codec.format(Action("search", {"query": "red"}), TOOLS)
+    assert codec.parse(once, TOOLS) == Action("search", {"query": "red"})
+    assert isinstance(codec.parse("\n".join([once] * 4), TOOLS), Invalid)
