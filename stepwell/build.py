@@ -60,6 +60,7 @@ __all__ = [
     "policy_spec",
 ]
 
+_EXPERT_ATTEMPTS = 20
 _BASELINES: dict[str, Baseline] = {"grpo": Standardised(), "drgrpo": Centred(), "rloo": LeaveOneOut()}
 
 
@@ -313,7 +314,7 @@ def _curriculum(config: Config, domain: Domain) -> Curriculum:
 
 def _demonstrations(config: Config, domain: Domain, player: Player) -> Callable[[int], Episode]:
     if config.cloning.demonstrations == "expert":
-        return lambda number: demonstrate(domain, _training_task(config, domain, number, "demonstration"), player)
+        return lambda number: _expert_demonstration(config, domain, player, number)
     path = Path(config.cloning.demonstrations)
     recorded = _read_demonstrations(path, domain, player.codec)
 
@@ -323,6 +324,19 @@ def _demonstrations(config: Config, domain: Domain, player: Player) -> Callable[
         return demonstrate(domain, task, player, actions)
 
     return demonstration
+
+
+def _expert_demonstration(config: Config, domain: Domain, player: Player, number: int) -> Episode:
+    """The expert's episode on the first of a few drawn tasks that it can solve."""
+    for attempt in range(_EXPERT_ATTEMPTS):
+        task = _training_task(config, domain, number, "demonstration" if attempt == 0 else f"demonstration, attempt {attempt}")
+        actions = domain.expert(task)
+        if actions is not None:
+            return demonstrate(domain, task, player, actions)
+    raise ConfigError(
+        f"The domain has no expert for any of {_EXPERT_ATTEMPTS} training tasks, the last being {task.key!r}; "
+        "give demonstrations from a file (cloning.demonstrations=FILE), or switch the warm start off (cloning.steps=0)."
+    )
 
 
 def _read_demonstrations(path: Path, domain: Domain, act: Codec) -> list[tuple[Task, list[Action | Invalid]]]:
