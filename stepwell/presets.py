@@ -62,16 +62,16 @@ def webshop() -> Tree:
     """The real WebShop products with a tiny model (say where they are: data=DIR)."""
     return {
         "name": "webshop",
-        "steps": 60,
+        "steps": 40,
         "domain": {"kind": "webshop", "variant": "clean"},
-        "engine": {"kind": "tiny", "width": 192, "feedforward": 512, "vocabulary": 8192, "max_length": 2048, "corpus_tasks": 800},
+        "engine": {"kind": "tiny", "vocabulary": 8192, "max_length": 2048, "corpus_tasks": 800},
         "chat": {"tools": False},
-        "cloning": {"steps": 600},
+        "cloning": {"steps": 400},
         "rollout": {"groups": 8, "group_size": 8, "turns": 10, "max_tokens": 64},
         "reward": {"kind": "implicit", "pay": "score", "lr": 1e-4, "judged": "mixed"},
         "credit": {"kind": "istar", "alpha": 0.1},
         "optimizer": {"lr": 3e-4, "betas": (0.9, 0.95)},
-        "evaluation": {"every": 30, "episodes": 200, "during": 90},
+        "evaluation": {"every": 20, "episodes": 200, "during": 90},
         "checkpoint": {"every": 20},
     }
 

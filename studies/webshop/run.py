@@ -23,7 +23,8 @@ SETTINGS = {
     "compat": [
         "variant=compat",
         "engine.max_length=4096",
-        "steps=30",
+        "cloning.steps=300",
+        "steps=10",
         "evaluation.episodes=500",
         "evaluation.every=0",
         "rollout.rows=128",
