@@ -85,7 +85,7 @@ def random_rows(num_rows: int, vocab: int = 64, seed: int = 0, longest: int = 24
     return rows
 
 
-def write_qwen2(folder: Path, texts: Sequence[str]) -> Path:
+def write_qwen2(folder: Path, texts: Sequence[str], max_length: int = 768) -> Path:
     """A tiny Qwen2-architecture model and a ChatML tokenizer, as `save_pretrained` writes Qwen2.5-3B-Instruct."""
     tokenizer = chatml_tokenizer(texts, 400)
     config = Qwen2Config(
@@ -95,7 +95,7 @@ def write_qwen2(folder: Path, texts: Sequence[str]) -> Path:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=768,
+        max_position_embeddings=max_length,
         tie_word_embeddings=True,
         use_sliding_window=False,
         bos_token_id=None,
