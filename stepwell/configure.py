@@ -3,6 +3,7 @@ nearest known key."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import UnionType
@@ -12,7 +13,7 @@ import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from stepwell.config import Config, DomainConfig, ShopConfig, WebShopConfig
+from stepwell.config import CUSTOM, Config, DomainConfig, ShopConfig, WebShopConfig
 from stepwell.errors import ConfigError, nearest
 from stepwell.presets import PRESETS, preset
 
@@ -24,12 +25,12 @@ Tree = dict[str, Any]
 def load(source: str, overrides: Sequence[str] = ()) -> Config:
     """A preset's name or a YAML file, changed by `key=value` arguments.
 
-    Keys are dotted (`reward.alpha=0.1`). A key that is no section of the config but a setting of the domain may leave `domain.` out
-    (`data=DIR`). A changed `kind` starts its section anew.
+    Keys are dotted (`reward.beta=0.1`). A key that is no section of the config but a setting of the domain may leave `domain.` out
+    (`data=DIR`). A changed `kind` starts its section anew; a section that says no kind is of the default one.
     """
     if source in PRESETS:
         tree = preset(source)
-    elif source.endswith((".yaml", ".yml")) or Path(source).exists():
+    elif source.endswith((".yaml", ".yml")) or os.path.exists(source):  # noqa: PTH110 - Path.exists raises where the name is too long
         tree = _read(Path(source))
     else:
         raise ConfigError(f"There is no preset {source!r} and no file of that name; {nearest(source, PRESETS)}.")
@@ -63,9 +64,17 @@ def parse(tree: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
     for override in overrides:
         _apply(tree, override)
     try:
-        return Config.model_validate(tree)
+        return Config.model_validate({name: _with_kind(name, section) for name, section in tree.items()})
     except ValidationError as error:
         raise ConfigError(_sentences(error, ())) from None
+
+
+def _with_kind(name: str, section: Any) -> Any:
+    """The section; with the default's kind where it says none."""
+    default = Config.model_fields[name].default if name in Config.model_fields else None
+    if not isinstance(section, Mapping) or not isinstance(default, BaseModel) or "kind" not in vars(default):
+        return section
+    return {"kind": vars(default)["kind"], **section}
 
 
 def dump(config: Config) -> Tree:
@@ -79,16 +88,17 @@ def _read(path: Path) -> Tree:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is no YAML: {str(error).splitlines()[0]}") from None
+        raise ConfigError(f"{path} is no YAML: {str(error).splitlines()[0]}.") from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise ConfigError(f"{path} holds a {type(tree).__name__}; a config is a mapping of settings.")
-    if isinstance(start := tree.pop("preset", None), str):
-        if start not in PRESETS:
-            raise ConfigError(f"{path} starts from the preset {start!r}; {nearest(start, PRESETS)}.")
-        return _merged(preset(start), tree)
-    return tree
+        raise ConfigError(f"{path} holds {tree!r:.40}; a config is a mapping of settings.")
+    if "preset" not in tree:
+        return tree
+    start = tree.pop("preset")
+    if start not in tuple(PRESETS):
+        raise ConfigError(f"{path} starts from the preset {start!r}; {nearest(str(start), PRESETS)}.")
+    return _merged(preset(start), tree)
 
 
 def _merged(below: Tree, above: Tree) -> Tree:
@@ -104,7 +114,7 @@ def _merged(below: Tree, above: Tree) -> Tree:
 def _split(override: str) -> tuple[list[str], str]:
     """Parts of the key, and the value's text."""
     key, equals, text = override.partition("=")
-    if not equals or not key:
+    if not equals or not all(part.strip() for part in key.split(".")):
         raise ConfigError(f"{override!r} is no setting; write key=value, such as rollout.groups=8.")
     parts = key.split(".")
     if parts[0] not in Config.model_fields and any(parts[0] in one.model_fields for one in (ShopConfig, WebShopConfig)):
@@ -143,19 +153,22 @@ def _sentence(details: ErrorDetails, prefix: tuple[str, ...]) -> str:
         known = model.model_fields if model is not None else Config.model_fields
         return f"{key} is not a setting; {nearest(path[-1], known)}."
     if kind == "union_tag_invalid":
-        tags = [tag.strip(" '") for tag in str(context.get("expected_tags", "")).split(",") if "custom" not in tag]
+        tags = [tag.strip(" '") for tag in str(context.get("expected_tags", "")).split(",")]
         tag = str(context.get("tag"))
-        return f"{key}.kind is {tag!r}; {nearest(tag, tags)}, or a class of your own as package.module:Name."
+        own = f", or a class of your own as {CUSTOM}" if CUSTOM in tags else ""
+        return f"{key}.kind is {tag!r}; {nearest(tag, [one for one in tags if one != CUSTOM])}{own}."
     if kind == "union_tag_not_found":
-        return f"{key} says no kind; name one, such as {key}.kind=..."
+        return f"{key} is {got!r}; it should be a section with a kind, such as {key}.kind=..."
     if kind == "missing":
-        hint = f"; give it as {path[-1]}=..." if path[0] == "domain" else ""
+        hint = f"; give it as {path[-1]}=..." if path[0] == "domain" and not path[-1].isdigit() else ""
         return f"{key} is missing{hint}."
     if kind == "value_error":
-        return f"{context.get('error', details['msg'])!s}." + (f" (in {key})" if key else "")
+        return (f"{key}: " if key else "") + f"{context.get('error', details['msg'])!s}."
     if kind == "literal_error":
         allowed = [choice.strip(" '") for choice in str(context.get("expected", "")).replace(" or ", ",").split(",")]
         return f"{key} is {got!r}; {nearest(str(got), allowed)}."
+    if kind == "string_pattern_mismatch" and path[-1] == "kind":
+        return f"{key} is {got!r}; a class of your own is named as {CUSTOM}."
     message = details["msg"][0].lower() + details["msg"][1:]
     return f"{key} is {got!r}; {message.replace('input should', 'it should')}."
 
@@ -190,4 +203,4 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 
 def _tags(model: type[BaseModel]) -> tuple[str, ...]:
     annotation = model.model_fields["kind"].annotation
-    return tuple(map(str, get_args(annotation))) if get_origin(annotation) is Literal else ("custom",)
+    return tuple(map(str, get_args(annotation))) if get_origin(annotation) is Literal else (CUSTOM,)

@@ -6,6 +6,7 @@ what it has seen. Tokens are kept exactly as sampled. An environment that raises
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +37,7 @@ from stepwell.types import (
     Verdict,
 )
 
-__all__ = ["Limits", "Player", "demonstrate", "rollout"]
+__all__ = ["Limits", "Player", "answered", "began", "demonstrate", "rollout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ def _open(domain: Domain, seat: _Seat, player: Player) -> None:
     try:
         seat.environment = domain.environment(seat.task, seat.member)
         seat.tools = tuple(seat.environment.tools)
-        seat.start = _readable(seat.environment.start())
+        seat.start = began(seat.environment)
     except Exception as error:
         seat.fail("starting the environment", error)
         return
@@ -167,8 +168,7 @@ def _act(seat: _Seat, completion: Completion, action: Action | Invalid, player: 
     assert seat.environment is not None and seat.talk is not None
     reply = Reply(Observation(""), valid=False)
     try:
-        reply = seat.environment.step(action)
-        _readable(reply.observation)
+        reply = answered(seat.environment, action)
     except Exception as error:
         seat.fail("a step of the environment", error)
     ids, logprobs = completion.token_ids, completion.logprobs
@@ -195,9 +195,31 @@ def _look(seat: _Seat, limits: Limits) -> None:
         seat.ending = Ending(EndingKind.TRUNCATED, f"the episode took longer than {limits.wall_s} s")
 
 
+def began(environment: Environment) -> Observation:
+    """The first observation; `EnvironmentFault` where it is none."""
+    return _readable(environment.start())
+
+
+def answered(environment: Environment, action: Action | Invalid) -> Reply:
+    """The reply to an action; `EnvironmentFault` where it is none that can be recorded and learnt from."""
+    reply = environment.step(action)
+    if not isinstance(reply, Reply):
+        raise EnvironmentFault(f"step returned a {type(reply).__name__}; it must be a Reply")
+    if not isinstance(reply.reward, int | float | np.number) or not math.isfinite(reply.reward):
+        raise EnvironmentFault(f"the reply's reward is {reply.reward!r}; it must be a finite number")
+    _readable(reply.observation)
+    return reply
+
+
 def _readable(observation: Observation) -> Observation:
+    if not isinstance(observation, Observation):
+        raise EnvironmentFault(f"the observation is a {type(observation).__name__}; it must be an Observation")
     if not isinstance(observation.text, str):
         raise EnvironmentFault(f"the observation's text is {observation.text!r}; it must be a string")
+    try:
+        observation.text.encode()
+    except UnicodeEncodeError as error:
+        raise EnvironmentFault(f"the observation's text cannot be encoded ({error.reason} at character {error.start})") from None
     return observation
 
 
@@ -209,6 +231,8 @@ def _finish(domain: Domain, seat: _Seat) -> Episode:
         return episode
     try:
         verdict = domain.grade(episode)
+        if not isinstance(verdict, Verdict):
+            raise EnvironmentFault(f"grade returned a {type(verdict).__name__}; it must be a Verdict")
     except Exception as error:
         verdict = Verdict.unscored(f"grading: {type(error).__name__}: {error}")
     return replace(episode, verdict=verdict)

@@ -160,7 +160,7 @@ def read_config(path: Path) -> dict[str, JSON]:
     try:
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as fault:
-        raise RunError(f"{file} could not be read: {fault}. Restore it from a copy.") from fault
+        raise RunError(f"{file} could not be read: {' '.join(str(fault).split())}. Restore it from a copy.") from fault
     if not isinstance(config, dict):
         raise RunError(f"{file} holds no mapping of keys to values. Restore it from a copy.")
     return config

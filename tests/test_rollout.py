@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from speakers import CHATML, Parrot, Script, Scripted, Speaker, chatml_tokenizer, merging_tokenizer, shop, shop_speaker
+from speakers import CHATML, SAY, Parrot, Script, Scripted, Speaker, chatml_tokenizer, merging_tokenizer, shop, shop_speaker
 
 from stepwell.credit import Centred, OutcomeOnly
 from stepwell.engine.batch import episode_rows, parts_of
@@ -26,9 +27,12 @@ from stepwell.types import (
     Episode,
     Ids,
     Invalid,
+    Observation,
+    Reply,
     Sampling,
     Stop,
     Task,
+    Tool,
     Turn,
     Verdict,
 )
@@ -235,6 +239,47 @@ def test_an_observation_that_is_no_text_fails_its_episode() -> None:
     assert two.failed and "must be a string" in two.ending.reason
 
 
+@dataclass
+class Broken:
+    """An environment whose first and later answers are given as they are, right or wrong."""
+
+    first: object
+    reply: object
+    tools: Sequence[Tool] = (SAY,)
+
+    def start(self) -> Observation:
+        return self.first  # type: ignore[return-value]
+
+    def step(self, action: Action | Invalid) -> Reply:
+        return self.reply  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("first", "reply", "reason"),
+    [
+        (None, None, "starting the environment: EnvironmentFault: the observation is a NoneType; it must be an Observation"),
+        (Observation("\ud800"), None, "the observation's text cannot be encoded (surrogates not allowed at character 0)"),
+        (Observation("hi"), None, "a step of the environment: EnvironmentFault: step returned a NoneType; it must be a Reply"),
+        (Observation("hi"), Reply("text"), "the observation is a str; it must be an Observation"),  # type: ignore[arg-type]
+        (Observation("hi"), Reply(Observation("a \udc80")), "cannot be encoded (surrogates not allowed at character 2)"),
+        (Observation("hi"), Reply(Observation(""), math.nan), "the reply's reward is nan; it must be a finite number"),
+        (Observation("hi"), Reply(Observation(""), math.inf), "the reply's reward is inf; it must be a finite number"),
+        (Observation("hi"), Reply(Observation(""), None), "the reply's reward is None; it must be a finite number"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_answer_that_is_none_fails_its_episode_and_can_be_written_down(first: object, reply: object, reason: str) -> None:
+    """U55: what an environment must not return is told as its fault, once, and not met again in credit or in the log."""
+    one, two = play(Scripted(lambda task, member: Broken(first, reply) if member else three_turns(task, member)), members=2)
+    assert one.ending.kind is EndingKind.TERMINATED
+    assert two.failed and reason in two.ending.reason
+    assert all(turn.reply == Reply(Observation(""), valid=False) for turn in two.turns)
+
+
+def test_a_verdict_that_is_none_leaves_the_episode_unscored() -> None:
+    (episode,) = play(Scripted(three_turns, lambda episode: None))  # type: ignore[arg-type, return-value]
+    assert episode.verdict == Verdict.unscored("grading: EnvironmentFault: grade returned a NoneType; it must be a Verdict")
+
+
 def test_a_grader_that_raises_leaves_the_episode_unscored() -> None:
     """U55: not 0, and the episode is not failed."""
 
@@ -258,6 +303,7 @@ def test_the_wall_clock_truncates_slow_episodes_alone() -> None:
     one, two, three = play(Scripted(script), player=replace(PLAYER, limits=Limits(turns=5, context=600, wall_s=0.25, rows=2)), members=3)
     assert (two.ending.kind, two.ending.reason) == (EndingKind.TRUNCATED, "the episode took longer than 0.25 s")
     assert len(two.turns) == 2
+    assert two.verdict.score == 1.0, "what the policy did in its time is graded"
     assert three.ending.kind is EndingKind.TERMINATED, "its clock starts when it does, not while it waits"
     assert one.ending.kind in (EndingKind.TRUNCATED, EndingKind.TERMINATED)
 

@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+import yaml
 from commands import SMALL, stepwell
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -55,6 +56,18 @@ CONFIGS = {
     "smoke rollout.group_size=1": "rollout.group_size is 1;",
     "smoke reward.model=lora": "adapters need a frozen base: both lora, or both full.",
     "smoke loss.epochs=2": "loss.old_logprobs is 'detached' with 2 updates on a batch; set it to 'trainer' (or 'sampler').",
+    "smoke domain=3": "domain is 3; it should be a section with a kind, such as domain.kind=...",
+    "smoke reward=": "reward is None; it should be a section with a kind,",
+    "smoke domain.kind=custom": "domain.kind is 'custom'; Known: shop, webshop, or a class of your own as package.module:Name.",
+    "smoke domain.kind=.:Name": "domain.kind is '.:Name'; a class of your own is named as package.module:Name.",
+    "smoke engine.kind=mine:Engine": "engine.kind is 'mine:Engine'; Known: local, tiny.",
+    "smoke difficulty=[0.9,0.1]": "domain.difficulty: the range [0.9, 0.1] is empty; give [low, high] with low <= high.",
+    "smoke curriculum.difficulty=[0.9,0.1]": "curriculum.difficulty: the range [0.9, 0.1] is empty;",
+    "smoke difficulty=[0.5]": "domain.difficulty.1 is missing.",
+    "smoke optimizer.betas=[0.9,1]": "optimizer.betas.1 is 1; it should be less than 1.",
+    'smoke rollout.stop=[""]': "rollout.stop.0 is ''; string should have at least 1 character.",
+    "smoke name=../mine": "name: '../mine' cannot name a run folder;",
+    "smoke rollout..groups=1": "'rollout..groups=1' is no setting; write key=value,",
     "webshop": "domain.data is missing; give it as data=...",
     "webshop data=nowhere": "The data folder nowhere does not exist;",
     "smoke engine.max_length=16 rollout.max_tokens=12": "more, but the context holds 16;",
@@ -71,6 +84,18 @@ def test_a_setting_that_cannot_work(here: Path, arguments: str) -> None:
     assert list(here.iterdir()) == [], "nothing was made"
 
 
+def test_a_name_too_long_for_a_file_is_no_preset(here: Path) -> None:
+    assert "and no file of that name" in refused("train", "x" * 5000)
+
+
+def test_a_section_that_says_no_kind_is_of_the_default_one(here: Path) -> None:
+    (here / "mine.yaml").write_text("reward: {beta: 0.1}\nengine: {width: 64}\n")
+    tree = yaml.safe_load(stepwell("config", "mine.yaml", "curriculum.difficulty=[0.1,0.2]", "credit.alpha=0.5").out)
+    kinds = {section: tree[section]["kind"] for section in ("reward", "engine", "curriculum", "credit")}
+    assert kinds == {"reward": "implicit", "engine": "tiny", "curriculum": "uniform", "credit": "istar"}
+    assert (tree["curriculum"]["difficulty"], tree["reward"]["beta"]) == ([0.1, 0.2], 0.1)
+
+
 def test_several_faults_are_all_named(here: Path) -> None:
     said = stepwell("train", "smoke", "rollout.groups=0", "rewrd=1")
     assert [line.split(" ")[1] for line in said.err.strip().splitlines()] == ["rollout.groups", "rewrd"]
@@ -79,9 +104,12 @@ def test_several_faults_are_all_named(here: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("- a\n- b\n", "mine.yaml holds a list; a config is a mapping of settings."),
+        ("- a\n- b\n", "mine.yaml holds ['a', 'b']; a config is a mapping of settings."),
         ("a: [1\n", "mine.yaml is no YAML: "),
         ("preset: quik\n", "mine.yaml starts from the preset 'quik'; did you mean 'quick'?"),
+        ("preset: 3\n", "mine.yaml starts from the preset 3; Known: default,"),
+        ("preset:\n", "mine.yaml starts from the preset None; Known: default,"),
+        ("preset: smoke\ndomain:\n", "domain is None; it should be a section with a kind,"),
     ],
 )
 def test_a_file_that_is_no_config(here: Path, text: str, sentence: str) -> None:
