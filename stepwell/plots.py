@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from stepwell.files import write_atomic
 from stepwell.tracking import MetricsLine
@@ -19,6 +20,7 @@ from stepwell.types import Floats
 __all__ = ["PANELS", "Panel", "Plot", "Series", "draw"]
 
 _DPI = 130
+_FEW = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +145,12 @@ def _png(panel: Panel, lines: Sequence[MetricsLine]) -> bytes:
         width = max(1, len(values) // 15)
         if width > 1:
             axes.plot(steps, values, color=colour, alpha=0.3, lw=0.8)
-        axes.plot(steps, running_mean(values, width), color=colour, lw=1.8, label=series.label)
+        marker = "o" if len(values) <= _FEW else ""  # one point alone has no line
+        axes.plot(steps, running_mean(values, width), color=colour, lw=1.8, marker=marker, markersize=4, label=series.label)
     axes.set(title=panel.title, xlabel="step", ylabel=panel.axis)
     if panel.limits is not None:
         axes.set_ylim(*panel.limits)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=9)

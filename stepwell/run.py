@@ -113,7 +113,8 @@ class _Conductor:
         found = folder.rewind()
         if found is not None:
             self._restore(found)
-        bar = progress(self.trainer.total_steps, start=self.trainer.done) if show else None
+        trainer = self.trainer
+        bar = progress(trainer.total_steps, start=trainer.done, warm=trainer.clone_steps) if show else None
         if show:
             for note in self.notes:
                 print(f"note: {note}", file=sys.stderr)

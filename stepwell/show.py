@@ -167,7 +167,7 @@ def _remarks(turn: TurnRecord) -> list[str]:
     """What went wrong or happened in a turn, in words."""
     remarks = []
     if turn.invalid:
-        remarks.append(f"no action: {turn.invalid}")
+        remarks.append(turn.invalid)
     elif not turn.valid:
         remarks.append("this action has no meaning here")
     if turn.stop == "length":

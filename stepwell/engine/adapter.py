@@ -20,7 +20,8 @@ def add_adapter(module: PreTrainedModel, name: str, rank: int, alpha: float) -> 
     Args:
         module: The language model, changed in place.
         name: Of the adapter.
-        rank, alpha: The adapter adds `alpha / rank x B A` to a weight.
+        rank: Of the product B A that the adapter adds to a weight.
+        alpha: Its scale: what is added is `alpha / rank x B A`.
 
     Returns:
         The adapter's float32 parameters by name.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging as told_by_transformers
 
 from stepwell.engine.adapter import merge_adapter
 from stepwell.engine.local import LocalModel
@@ -57,7 +59,20 @@ def write_pretrained(
         merge_adapter(module, model.adapter)
     module.generation_config.eos_token_id = sorted(eos_ids)
     vars(module.config).pop("quantization_config", None)  # of the file that it was loaded from; the weights are plain numbers by now
-    module.save_pretrained(folder)
+    with _without_bar():
+        module.save_pretrained(folder)
     if template is not None:
         tokenizer.chat_template = template
     tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def _without_bar() -> Iterator[None]:
+    """Keeps transformers from drawing a bar for what takes a moment."""
+    shown = told_by_transformers.is_progress_bar_enabled()
+    told_by_transformers.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            told_by_transformers.enable_progress_bar()

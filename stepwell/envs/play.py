@@ -63,7 +63,7 @@ def _step(environment: Environment, line: str, write: Callable[[str], None], par
     action = parse(line, environment.tools)
     reply = environment.step(action)
     if isinstance(action, Invalid):
-        write(f"(not an action: {action.reason})")
+        write(f"({action.reason})")
     elif not reply.valid:
         write("(without meaning here)")
     if reply.event is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
 from stepwell.types import Metrics
@@ -33,15 +33,17 @@ class Progress(Protocol):
     def close(self) -> None: ...
 
 
-def progress(total: int, *, start: int = 0, console: Console | None = None) -> Progress:
+def progress(total: int, *, start: int = 0, warm: int = 0, console: Console | None = None) -> Progress:
     """A bar where the console (default: standard error, so that standard output stays for results) is a terminal, else plain lines.
 
     Args:
         total: The run's number of steps.
         start: Steps done before (a resumed run).
+        warm: How many of the steps are the warm start, which come first.
     """
     console = console or Console(stderr=True)
-    return Bar(total, start, console) if console.is_terminal else Lines(total, start, console)
+    left = Left(total, start, warm)
+    return Bar(total, start, console, left) if console.is_terminal else Lines(total, console, left)
 
 
 class _Headline:
@@ -58,27 +60,45 @@ class _Headline:
         return "  ".join(f"{label} {self._last[label]:.3g}" for label in HEADLINE if label in self._last)
 
 
+class Left:
+    """The time left, in words. A step of the warm start takes another time than one of reinforcement learning, so each phase is reckoned
+    by itself; while the former lasts nothing is known about the latter.
+    """
+
+    def __init__(self, total: int, start: int, warm: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._total, self._warm, self._clock = total, min(warm, total), clock
+        self._began_at, self._began = start, clock()
+
+    def after(self, step: int) -> str:
+        """Told after every step."""
+        now = self._clock()
+        if self._began_at < self._warm <= step:
+            self._began_at, self._began = step, now
+        end = self._warm if step < self._warm else self._total
+        done = step - self._began_at
+        left = 0.0 if step >= end else (now - self._began) / done * (end - step) if done > 0 else math.nan
+        return f"left {_duration(left)}{' of the warm start' if end < self._total else ''}"
+
+
 class Bar:
     """A rich progress bar; redrawn twice a second, so that it costs nothing."""
 
-    def __init__(self, total: int, start: int, console: Console) -> None:
-        self._headline = _Headline()
+    def __init__(self, total: int, start: int, console: Console, left: Left) -> None:
+        self._headline, self._left = _Headline(), left
         self._rich = RichProgress(
             TextColumn("step"),
             MofNCompleteColumn(),
             BarColumn(bar_width=24),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[headline]}", markup=False),
+            TextColumn("{task.fields[told]}", markup=False),
             console=console,
             refresh_per_second=2,
         )
-        self._bar = self._rich.add_task("step", total=total, completed=start, headline="")
+        self._bar = self._rich.add_task("step", total=total, completed=start, told="")
         self._rich.start()
 
     def advance(self, step: int, metrics: Metrics) -> None:
-        self._rich.update(self._bar, completed=step, headline=self._headline.text(metrics))
+        self._rich.update(self._bar, completed=step, told=f"{self._left.after(step)}  {self._headline.text(metrics)}")
 
     def close(self) -> None:
         self._rich.stop()
@@ -88,23 +108,19 @@ class Lines:
     """Plain lines for logs: the first step, the last, and in between at most one in `every_s` seconds."""
 
     def __init__(
-        self, total: int, start: int, console: Console, *, every_s: float = 5.0, clock: Callable[[], float] = time.monotonic
+        self, total: int, console: Console, left: Left, *, every_s: float = 5.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._total, self._start, self._console, self._every_s, self._clock = total, start, console, every_s, clock
-        self._headline = _Headline()
-        self._began = clock()
+        self._total, self._console, self._every_s, self._clock = total, console, every_s, clock
+        self._headline, self._left = _Headline(), left
         self._printed = -math.inf
 
     def advance(self, step: int, metrics: Metrics) -> None:
-        headline = self._headline.text(metrics)
+        headline, left = self._headline.text(metrics), self._left.after(step)
         now = self._clock()
         if step < self._total and now - self._printed < self._every_s:
             return
         self._printed = now
-        done = step - self._start
-        left = (now - self._began) / done * (self._total - step) if done > 0 else math.nan
-        text = f"step {step}/{self._total}  {headline}  left {_duration(left)}"
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(f"step {step}/{self._total}  {headline}  {left}", markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Nothing to put away."""

@@ -146,6 +146,13 @@ def test_a_person_plays() -> None:
     assert "Over after 3 actions, 0 of them invalid." in said.out
 
 
+def test_a_domain_of_ones_own_lies_in_the_present_folder(here: Path) -> None:
+    (here / "own_environment.py").write_bytes((Path(__file__).parents[2] / "examples" / "own_environment.py").read_bytes())
+    command = [sys.executable, "-P", "-c", "from stepwell.cli.app import main; main()", "play", "own_environment:Numbers"]
+    said = subprocess.run(command, input="guess[1]\n", capture_output=True, text=True, check=True)
+    assert "right" in said.stdout and "Over after 1 actions" in said.stdout
+
+
 def test_replay_of_webshop_is_what_was_recorded(here: Path) -> None:
     recorded = [json.loads(line) for line in (SHOP / "episodes.jsonl").read_text().splitlines()]
     (here / "replay.jsonl").write_text("".join(json.dumps(one["request"]) + "\n" for one in recorded))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import importlib.util
 import pkgutil
 import re
 import sys
@@ -73,3 +74,12 @@ def test_the_loop_of_the_readme_runs() -> None:
     exec(compile(code, "README.md", "exec"), names)
     metrics = names["metrics"]
     assert isinstance(metrics, dict) and {"policy/grad_norm", "judge/log_ratio_abs"} <= set(metrics)
+
+
+def test_examples_of_docstrings_are_code_in_the_reference() -> None:
+    spec = importlib.util.spec_from_file_location("reference_examples", DOCS / "reference_examples.py")
+    assert spec is not None and spec.loader is not None
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    text = "One.\n\n>>> a = [\n...     1]\n>>> a[0]\n1\n\nTwo.\n>>> 2\n2"
+    assert page.fenced(text) == "One.\n\n```pycon\n>>> a = [\n...     1]\n>>> a[0]\n1\n```\n\nTwo.\n```pycon\n>>> 2\n2\n```"

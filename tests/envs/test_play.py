@@ -41,7 +41,7 @@ def test_mistakes_are_said_and_counted() -> None:
     search, *rest = [BRACKET.format(action) for action in DOMAIN.expert(TASK)]
     replies, shown = run(["", "hello", "click[p9]", "?", search, *rest])
     assert [reply.valid for reply in replies[:3]] == [False, False, True]
-    assert any(text.startswith("(not an action: ") for text in shown)
+    assert any(text.startswith("(The last line is no action: 'hello'") for text in shown)
     assert "(without meaning here)" in shown
     assert any("filter(constraint): " in text for text in shown)
     assert "2 of them invalid" in shown[-1]

@@ -28,7 +28,7 @@ from stepwell.tracking import (
     tensorboard,
     wandb,
 )
-from stepwell.tracking.progress import Bar, Lines
+from stepwell.tracking.progress import Bar, Left, Lines
 from stepwell.types import EndingKind, Group, Scored, Steps, Stop
 
 Make = Callable[..., Any]
@@ -181,8 +181,10 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as file:
         shown = progress(4, console=Console(file=file, width=200))
         assert isinstance(shown, Lines)
-        times = iter([100.0, 110.0, 111.0, 120.0, 121.0])
-        lines = Lines(4, 0, Console(file=file, width=200), every_s=5.0, clock=lambda: next(times))
+        now = iter([100.0, 110.0, 111.0, 120.0, 121.0])
+        left = Left(4, 0, 0, clock=lambda: next(now))
+        times = iter([110.0, 111.0, 120.0, 121.0])
+        lines = Lines(4, Console(file=file, width=200), left, every_s=5.0, clock=lambda: next(times))
         for step, success in enumerate([0.25, 0.5, math.nan, 1.0], 1):
             lines.advance(step, {"rollout/success": success, "other/metric": 7.0})
         lines.close()
@@ -193,11 +195,24 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
     ]
 
 
-def test_a_resumed_run_reckons_the_time_left_from_its_own_steps(tmp_path: Path) -> None:
-    with (tmp_path / "log").open("w") as file:
-        times = iter([0.0, 10.0])
-        Lines(7200, 3590, Console(file=file, width=200), clock=lambda: next(times)).advance(3600, {})
-    assert (tmp_path / "log").read_text() == "step 3600/7200    left 1:00:00\n"
+def told(total: int, start: int, warm: int, after: list[tuple[int, float]]) -> list[str]:
+    """The time left after steps that ended at these seconds."""
+    now = iter([0.0, *(seconds for _, seconds in after)])
+    left = Left(total, start, warm, clock=lambda: next(now))
+    return [left.after(step) for step, _ in after]
+
+
+def test_a_resumed_run_reckons_the_time_left_from_its_own_steps() -> None:
+    assert told(7200, 3590, 0, [(3600, 10.0)]) == ["left 1:00:00"]
+
+
+def test_the_time_left_is_reckoned_for_each_phase() -> None:
+    """Four fast steps of warm start, whose last is followed by an evaluation, then four slow ones."""
+    after = [(1, 1.0), (2, 2.0), (3, 3.0), (4, 50.0), (5, 60.0), (6, 70.0), (8, 90.0)]
+    warm, learning = ["left 0:03", "left 0:02", "left 0:01"], ["left -", "left 0:30", "left 0:20", "left 0:00"]
+    assert told(8, 0, 4, after) == [f"{text} of the warm start" for text in warm] + learning
+    assert told(4, 0, 4, after[2:4]) == ["left 0:01", "left 0:00"], "there is nothing but the warm start"
+    assert told(8, 5, 4, [(6, 10.0)]) == ["left 0:20"]
 
 
 def test_a_bar_on_a_terminal(tmp_path: Path) -> None:

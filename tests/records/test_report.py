@@ -126,6 +126,15 @@ def test_panels_without_data_are_named(small_run: Path) -> None:
     assert [path.name for path in (small_run / "plots").iterdir()] == ["success.png"]
 
 
+def test_a_metric_that_was_measured_once_is_seen(tmp_path: Path) -> None:
+    with Tracker(tmp_path) as tracker:
+        tracker.log(7, {"judge/fresh_pair_accuracy": 0.5})
+    write_report(tmp_path, FACTS)
+    picture = imread(tmp_path / "plots" / "judge.png")[60:380, 150:500]  # of the axes, the part left of the legend
+    blue = (picture[..., 2] > picture[..., 0] + 0.2).sum()
+    assert blue > 20
+
+
 def test_a_run_without_metrics_has_a_report(tmp_path: Path) -> None:
     assert "Not shown" in write_report(tmp_path, FACTS).read_text()
 

@@ -110,7 +110,7 @@ def test_what_went_wrong_is_said_in_words(make_episode: Make, make_turn: Make, r
         make_turn("thinking", tokens=64, stop=Stop.LENGTH),
     )
     text = shown([record(0, make_episode(*turns, score=None, kind=EndingKind.FAILED, reason="server\ndown"))])
-    for words in ("no action: no bracket", "this action has no meaning here", "cut at the token limit (64 tokens)"):
+    for words in ("no bracket", "this action has no meaning here", "cut at the token limit (64 tokens)"):
         assert words in text
     assert "unscored: server down  ended: failed (server down)  turns: 3" in text
     assert "No such episodes." in shown([])

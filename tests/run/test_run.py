@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,10 +13,12 @@ from stepwell.checkpoint import saved_steps
 from stepwell.config import Config
 from stepwell.configure import load
 from stepwell.errors import ConfigError, RunError
+from stepwell.protocols import Saveable
 from stepwell.report import read_facts
+from stepwell.rewards.outcome import OutcomeReward
 from stepwell.run import NothingLeftError, train
 from stepwell.trained import open_run
-from stepwell.types import Task
+from stepwell.types import JSON, Episode, Group, Metrics, Scored, Task
 
 SMALL = (
     *(f"engine.{name}" for name in ("threads=1", "width=16", "layers=1", "corpus_tasks=6", "max_length=64", "vocabulary=256")),
@@ -68,6 +71,57 @@ def test_a_validation_set_that_no_batch_divides(tmp_path: Path) -> None:
     """U74: 6 tasks with batches of 4."""
     (metrics,) = (m for _, m in train(config("rollout.rows=4", "evaluation.every=1", "evaluation.during=6", "steps=1"), tmp_path / "run"))
     assert 0.0 <= metrics["eval/success"] <= 1.0
+
+
+class Counting:
+    """A judge without weights that knows how many groups it has learnt from."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def score(self, groups: Sequence[Group[Episode]]) -> list[Group[Scored]]:
+        return OutcomeReward().score(groups)
+
+    def learn(self, groups: Sequence[Group[Scored]]) -> Metrics:
+        self.seen += len(groups)
+        return {"judge/seen": float(self.seen)}
+
+    def models(self) -> dict[str, Saveable]:
+        return {}
+
+    def state(self) -> dict[str, JSON]:
+        return {"seen": self.seen}
+
+    def restore(self, state: dict[str, JSON]) -> None:
+        assert isinstance(state["seen"], int)
+        self.seen = state["seen"]
+
+
+def test_what_a_judge_knows_beside_its_weights_is_resumed(tmp_path: Path) -> None:
+    """U72."""
+    counting = config("reward.kind=test_run:Counting", "credit.kind=grpo")
+    seen = [metrics["judge/seen"] for _, metrics in train(counting, tmp_path / "whole")]
+    assert seen == [2.0, 4.0, 6.0]
+    next(begun := train(counting, tmp_path / "run"))
+    begun.close()
+    assert [metrics["judge/seen"] for _, metrics in train(counting, tmp_path / "run", resume=True)] == seen[1:]
+
+
+class Ragged(Luck):
+    """Every second member of a group takes a step more."""
+
+    def environment(self, task: Task, member: int) -> Room:
+        room = Room(task)
+        room.turns -= member % 2
+        return room
+
+
+def test_episodes_of_two_and_of_three_steps_are_learnt_from_together(tmp_path: Path) -> None:
+    """U74."""
+    (metrics,) = (m for _, m in train(config("domain.kind=test_run:Ragged", "rollout.turns=5", "steps=1"), tmp_path / "run"))
+    assert metrics["rollout/turns"] == 2.5
+    assert metrics["credit/flat_groups"] < 1
+    assert metrics["policy/grad_norm"] > 0
 
 
 def test_no_step_at_all_is_a_run_too(tmp_path: Path) -> None:
