@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -30,6 +28,7 @@ from stepwell.config import (
 )
 from stepwell.credit import Baseline, Centred, IStar, LeaveOneOut, OutcomeOnly, ProcessToGo, Standardised
 from stepwell.curriculum import Uniform
+from stepwell.demonstrations import read_demonstrations
 from stepwell.engine.chat import Chat, check_fits
 from stepwell.engine.codec import Codec, codec
 from stepwell.engine.load import compute_dtype, load_pretrained, pick_device, use_threads
@@ -37,15 +36,15 @@ from stepwell.engine.local import Budget, LocalEngine, LocalModel, Text
 from stepwell.engine.tiny import TinySpec, tiny_model, word_tokenizer
 from stepwell.envs.shop import ShopDomain
 from stepwell.envs.shop.webshop import WebShopDomain, WebShopSettings
-from stepwell.errors import ConfigError, DataError
+from stepwell.errors import ConfigError
 from stepwell.losses import PolicyLoss
 from stepwell.protocols import Assign, Curriculum, Domain, ModelSpec, OptimizerSpec, ProcessReward
 from stepwell.rewards.implicit import ImplicitReward, ImplicitSettings
 from stepwell.rewards.outcome import EnvironmentReward, OutcomeReward
-from stepwell.rollout import Limits, Player, demonstrate
+from stepwell.rollout import Limits, Player, answered, began, demonstrate
 from stepwell.seeding import derive, generator
 from stepwell.trainer import Cloning, Learning, Parts, Schedule, Trainer
-from stepwell.types import Action, Episode, Invalid, Sampling, Task
+from stepwell.types import Episode, Sampling, Task
 
 __all__ = [
     "Built",
@@ -92,7 +91,7 @@ def build(config: Config) -> Built:
         domain=domain,
         policy=policy,
         player=speaker.player,
-        judge=partial(_judge, config, speaker.engine, policy),
+        judge=_judge(config, speaker.engine, policy),
         assign=_assign(config.credit),
         curriculum=_curriculum(config, domain),
         reference=policy.keep if config.loss.kl != "none" else None,
@@ -121,7 +120,7 @@ def build_domain(config: DomainConfig) -> Domain:
             expert_haste=config.expert_haste,
         )
     if isinstance(config, CustomConfig):
-        return cast(Domain, _custom(config, "domain"))
+        return cast(Domain, _custom(config, "domain", ("task", "tasks", "environment", "grade", "expert")))
     settings = config.model_dump(exclude={"kind"})
     return WebShopDomain(WebShopSettings(**settings))
 
@@ -140,7 +139,7 @@ def build_speaker(config: Config, domain: Domain, trained: Config | None = None)
     act = codec(config.chat.codec)
     task = _training_task(config, domain, 0, "corpus")
     opening = domain.environment(task, 0)
-    first = opening.start().text
+    first = began(opening).text
     made_with = trained or config
     module, tokenizer = load_base(config, made_with, domain if made_with.domain == config.domain else None)
     chat = make_chat(tokenizer, config.chat, act.describe(opening.tools) if config.chat.tools else "")
@@ -203,9 +202,9 @@ def _corpus(config: Config, domain: Domain, act: Codec) -> list[str]:
     for number in range(config.engine.corpus_tasks):
         task = _training_task(config, domain, number, "corpus")
         environment = domain.environment(task, 0)
-        texts.append(environment.start().text)
+        texts.append(began(environment).text)
         for action in domain.expert(task) or ():
-            texts += [act.format(action, environment.tools), environment.step(action).observation.text]
+            texts += [act.format(action, environment.tools), answered(environment, action).observation.text]
     return texts
 
 
@@ -271,21 +270,25 @@ def _learning(config: Config) -> Learning:
     )
 
 
-def _judge(config: Config, engine: LocalEngine, policy: LocalModel) -> ProcessReward:
+def _judge(config: Config, engine: LocalEngine, policy: LocalModel) -> Callable[[], ProcessReward]:
+    """A judge that is a language model is made when it is called for; any other now, so that what is wrong with it is said now."""
     reward = config.reward
+    if isinstance(reward, ImplicitConfig):
+        settings = ImplicitSettings(reward.beta, reward.lr, reward.reference, reward.pay, reward.updates, reward.judged)
+        spec = judge_spec(config, reward)
+        return lambda: ImplicitReward(engine.model("judge", spec), policy, settings)
     if isinstance(reward, OutcomeRewardConfig):
-        return OutcomeReward(reward.pay)
-    if isinstance(reward, EnvironmentRewardConfig):
-        return EnvironmentReward(reward.pay, invalid_penalty=reward.invalid_penalty)
-    if isinstance(reward, CustomConfig):
-        return cast(ProcessReward, _custom(reward, "reward"))
-    settings = ImplicitSettings(reward.beta, reward.lr, reward.reference, reward.pay, reward.updates, reward.judged)
-    return ImplicitReward(engine.model("judge", judge_spec(config, reward)), policy, settings)
+        made: ProcessReward = OutcomeReward(reward.pay)
+    elif isinstance(reward, EnvironmentRewardConfig):
+        made = EnvironmentReward(reward.pay, invalid_penalty=reward.invalid_penalty)
+    else:
+        made = cast(ProcessReward, _custom(reward, "reward", ("score",)))
+    return lambda: made
 
 
 def _assign(config: CreditConfig) -> Assign:
     if isinstance(config, CustomConfig):
-        return cast(Assign, _custom(config, "credit"))
+        return cast(Assign, _custom(config, "credit", ("__call__",)))
     if isinstance(config, GroupCredit):
         return OutcomeOnly(_BASELINES[config.kind])
     if isinstance(config, IStarCredit):
@@ -308,15 +311,15 @@ def _difficulty(config: Config) -> tuple[float, float]:
 def _curriculum(config: Config, domain: Domain) -> Curriculum:
     if isinstance(config.curriculum, CustomConfig):
         options = {"domain": domain, "seed": config.seed, **config.curriculum.options}
-        return cast(Curriculum, _custom(CustomConfig(kind=config.curriculum.kind, options=options), "curriculum"))
+        verbs = ("draw", "admit", "observe", "state", "restore")
+        return cast(Curriculum, _custom(CustomConfig(kind=config.curriculum.kind, options=options), "curriculum", verbs))
     return Uniform(domain, _difficulty(config), config.seed)
 
 
 def _demonstrations(config: Config, domain: Domain, player: Player) -> Callable[[int], Episode]:
     if config.cloning.demonstrations == "expert":
         return lambda number: _expert_demonstration(config, domain, player, number)
-    path = Path(config.cloning.demonstrations)
-    recorded = _read_demonstrations(path, domain, player.codec)
+    recorded = read_demonstrations(Path(config.cloning.demonstrations), domain, player.codec.parse)
 
     def demonstration(number: int) -> Episode:
         epoch, at = divmod(number, len(recorded))
@@ -339,42 +342,24 @@ def _expert_demonstration(config: Config, domain: Domain, player: Player, number
     )
 
 
-def _read_demonstrations(path: Path, domain: Domain, act: Codec) -> list[tuple[Task, list[Action | Invalid]]]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise DataError(f"Demonstrations cannot be read from {path}: {error.strerror}.") from None
-    known = {task.key: task for task in domain.tasks("train")}
-    recorded: list[tuple[Task, list[Action | Invalid]]] = []
-    for number, line in enumerate(lines, 1):
-        try:
-            entry = json.loads(line)
-            texts = [str(text) for text in entry["actions"]]
-            task = known[entry["task"]] if "task" in entry else domain.task(entry["difficulty"], entry["seed"], "train")
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f'{path}, line {number}: {error!r}; a demonstration is {{"task": key of a training task, "actions": [text, ...]}}, '
-                'or with "difficulty" and "seed" in place of "task" where tasks are generated.'
-            ) from None
-        tools = domain.environment(task, 0).tools
-        recorded.append((task, [act.parse(text, tools) for text in texts]))
-    if not recorded:
-        raise DataError(f"{path} holds no demonstration.")
-    return recorded
-
-
-def _custom(config: CustomConfig, section: str) -> object:
+def _custom(config: CustomConfig, section: str, verbs: Sequence[str]) -> object:
+    """The user's part, which must have the methods `verbs`. What its own code raises keeps its traceback."""
     module, _, name = config.kind.partition(":")
     try:
-        made = vars(importlib.import_module(module))[name]
+        maker = vars(importlib.import_module(module))[name]
     except ImportError as error:
         raise ConfigError(f"{section}.kind is {config.kind!r}; the module {module} cannot be imported: {error}.") from error
     except KeyError:
         raise ConfigError(f"{section}.kind is {config.kind!r}; the module {module} has no {name}.") from None
     try:
-        return made(**config.options)
+        made = maker(**config.options)
     except TypeError as error:
         raise ConfigError(f"{section}.options do not fit {config.kind}: {error}.") from error
+    missing = [verb for verb in verbs if not callable(getattr(made, verb, None))]
+    if missing:
+        without = f"a {type(made).__name__} without {', '.join(missing)}"
+        raise ConfigError(f"{section}.kind is {config.kind!r}, {without}; see stepwell.protocols.")
+    return made
 
 
 def first_tasks(domain: Domain, split: str, n: int) -> Sequence[Task]:

@@ -10,7 +10,7 @@ StepwellError
 ├── StaleWeightsError             a policy was used after its model had moved on
 ├── EnvironmentFault              infrastructure failed inside an episode: the episode is `failed`, the run goes on
 ├── RunError                      a run folder that cannot be used: locked, of another config, damaged, disk full
-└── ContractViolation (AssertionError)  a part breaks a promise that others build on; raised by stepwell.testing
+└── ContractViolation (AssertionError)  a part breaks a promise that others build on
 ```
 
 Every message is a sentence that says what was wrong, what was got, what is allowed and what to do.

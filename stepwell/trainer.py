@@ -15,7 +15,7 @@ import numpy as np
 
 from stepwell.credit import credit_metrics
 from stepwell.engine.batch import episode_rows, join, policy_rows
-from stepwell.errors import ConfigError, RunError
+from stepwell.errors import ConfigError, ContractViolation, RunError
 from stepwell.losses import Averaging, CloningLoss, PolicyLoss, Watched, token_weights
 from stepwell.protocols import (
     Assign,
@@ -201,14 +201,15 @@ class Trainer:
         groups, drawn = collect(parts, plan, (self.seed, "rollout", at), at)
         clock.lap("time/rollout_s")
         metrics: Metrics = {"rollout/drawn_groups": float(drawn)}
-        scored = reward.score(groups)
+        scored = _judged(reward, groups)
         if isinstance(reward, RewardLearner) and plan.learn == "before":
             metrics |= reward.learn(scored)
-            scored = reward.score(groups)
+            scored = _judged(reward, groups)
         if self._reference is not None:
             scored = _with_reference(scored, self._reference)
         clock.lap("time/score_s")
         credited = parts.assign(scored)
+        _check_complete("The credit rule", groups, [[member.scored.episode for member in group.members] for group in credited or ()])
         metrics |= credit_metrics(credited)
         lr = plan.schedule.at(at, plan.steps)
         metrics |= update(parts.policy, credited, plan, lr=lr, seed=(self.seed, "minibatch", at))
@@ -271,11 +272,29 @@ def collect(parts: Parts, plan: Learning, seed: tuple[int | str, ...], step: int
                 "change curriculum.difficulty, loosen its filter, or raise rollout.draw_budget."
             )
         tasks = parts.curriculum.draw(wanted, step)
+        if not tasks or len(tasks) != wanted:
+            raise ContractViolation(f"The curriculum drew {len(tasks or ())} tasks where {wanted} were asked for; draw(n, step) returns n.")
         played = rollout(parts.domain, tasks, policy, parts.player, group_size=plan.group_size, seed=(*seed, drawn))
         _check_alive(played, step)
         drawn += wanted
         admitted += [group for group in played if parts.curriculum.admit(group)]
     return admitted, drawn
+
+
+def _judged(reward: ProcessReward, groups: Sequence[Group[Episode]]) -> list[Group[Scored]]:
+    scored = reward.score(groups)
+    _check_complete("The judge", groups, [[member.episode for member in group.members] for group in scored or ()])
+    return scored
+
+
+def _check_complete(who: str, groups: Sequence[Group[Episode]], made: Sequence[Sequence[Episode]]) -> None:
+    """An episode that a part of the user's drops would be missing from the gradient without a word."""
+    wanted = [[(group.task.key, episode.member) for episode in group.members] for group in groups]
+    if [[(episode.task.key, episode.member) for episode in members] for members in made] != wanted:
+        raise ContractViolation(
+            f"{who} returned {sum(map(len, made))} episodes in {len(made)} groups for {sum(map(len, wanted))} in {len(wanted)}, or others; "
+            "it must return every episode, in the same groups and order."
+        )
 
 
 def _check_alive(played: Sequence[Group[Episode]], step: int) -> None:
