@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from speakers import CHATML, SAY, Parrot, Script, Scripted, Speaker, chatml_tokenizer, merging_tokenizer, shop, shop_speaker
 
+from stepwell.configure import load
 from stepwell.credit import Centred, OutcomeOnly
 from stepwell.engine.batch import episode_rows, parts_of
 from stepwell.engine.chat import Chat
@@ -140,6 +141,24 @@ def test_trained_ids_are_sampled_ids() -> None:
     (row,) = episode_rows(episode)
     assert row.ids[row.targets].tolist() == [a, bc, end] * 2
     assert len(row.targets) == len(row.weight) == episode.num_tokens == len(episode.logprobs_T)
+
+
+def test_members_that_see_different_texts_are_one_group() -> None:
+    """U18: a group is a task's, whatever its environment adds to the prompt."""
+    domain = Scripted(lambda task, member: Script(f"in /tmp/work-{member}", ["one"]), lambda episode: Verdict.of(float(episode.member)))
+    (group,) = rollout(domain, TASKS[:1], hello(), PLAYER, group_size=2, seed=(0,))
+    assert len({e.start.text for e in group.members}) == 2
+    (credited,) = OutcomeOnly(Centred())(OutcomeReward().score([group]))
+    assert [m.advantages_S.tolist() for m in credited.members] == [[-0.5], [0.5]]
+
+
+@pytest.mark.parametrize("name", ["top_p", "top_k"])
+def test_the_support_of_sampling_is_that_of_training(name: str) -> None:
+    """U49: log-probs that a trainer could not recompute cannot be asked for."""
+    with pytest.raises(TypeError, match=name):
+        Sampling(**{name: 1})
+    with pytest.raises(ConfigError, match=rf"rollout\.{name} is not a setting"):
+        load("smoke", [f"rollout.{name}=1"])
 
 
 def test_finish_reasons_are_kept_for_every_turn() -> None:

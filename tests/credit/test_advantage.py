@@ -195,6 +195,12 @@ def test_an_unscored_outcome_keeps_its_process_part_and_an_unscored_step_its_out
     assert values == [[0.5 - 1.0, 0.5], [-0.5 - 2.0], [3.0]]
 
 
+def test_u29_steps_beyond_the_shorter_episode_are_compared_with_all_steps_of_the_group() -> None:
+    members = [make_scored([1, 1], outcome=1.0, process=[1.0, 0.0]), make_scored([1] * 4, outcome=0.0, process=[0.0, 0.0, 1.0, 4.0])]
+    credited = IStar(alpha=1.0, step_baseline=Centred())([make_group(*members)])[0]
+    assert [member.parts["process"].tolist() for member in credited.members] == [[0.0, -1.0], [-1.0, -1.0, 0.0, 3.0]]
+
+
 def test_leave_one_out_needs_two() -> None:
     for rule in (OutcomeOnly(LeaveOneOut()), IStar(LeaveOneOut()), ProcessToGo()):
         with pytest.raises(CreditError, match=r"^rollout\.group_size is 1; leave_one_out needs at least 2\.$"):

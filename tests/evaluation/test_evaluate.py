@@ -31,6 +31,20 @@ def test_pass_at_k_is_the_mean_over_all_choices_of_k(k: int) -> None:
     assert pass_at(groups, k).mean == pytest.approx(np.mean([enumerated(one, k) for one in wins]), abs=1e-12)
 
 
+@pytest.mark.parametrize(("n", "c", "k", "expected"), [(4, 1, 4, 1.0), (8, 3, 1, 0.375), (8, 3, 4, 13 / 14)])
+def test_pass_at_k_of_one_task(n: int, c: int, k: int, expected: float) -> None:
+    """U70."""
+    assert pass_at([group([1.0] * c + [0.0] * (n - c))], k).mean == pytest.approx(expected)
+
+
+def test_pass_at_ten_is_not_made_of_single_samples() -> None:
+    """U70: 50 of 164 tasks solved, each tried once."""
+    tried = [group([float(n < 50)], str(n)) for n in range(164)]
+    assert pass_at(tried, 1).mean == pytest.approx(50 / 164)
+    with pytest.raises(ConfigError, match="with 1 episodes of each task, k may be 1 to 1"):
+        pass_at(tried, 10)
+
+
 def test_a_task_with_too_few_scored_episodes_is_left_out() -> None:
     groups = [group([1.0, 0.0, None], failed=1), group([0.0, 0.0, 1.0, 1.0], "b")]
     assert pass_at(groups, 2).mean == pytest.approx((1.0 + (1 - 1 / 6)) / 2)
