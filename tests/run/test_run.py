@@ -12,13 +12,14 @@ from kill_driver import Luck, Room
 from stepwell.checkpoint import saved_steps
 from stepwell.config import Config
 from stepwell.configure import load
+from stepwell.curriculum import Uniform
 from stepwell.errors import ConfigError, RunError
 from stepwell.protocols import Saveable
 from stepwell.report import read_facts
 from stepwell.rewards.outcome import OutcomeReward
 from stepwell.run import NothingLeftError, train
 from stepwell.trained import open_run
-from stepwell.types import JSON, Episode, Group, Metrics, Scored, Task
+from stepwell.types import JSON, Episode, Group, Metrics, Scored, Task, Verdict
 
 SMALL = (
     *(f"engine.{name}" for name in ("threads=1", "width=16", "layers=1", "corpus_tasks=6", "max_length=64", "vocabulary=256")),
@@ -105,6 +106,35 @@ def test_what_a_judge_knows_beside_its_weights_is_resumed(tmp_path: Path) -> Non
     next(begun := train(counting, tmp_path / "run"))
     begun.close()
     assert [metrics["judge/seen"] for _, metrics in train(counting, tmp_path / "run", resume=True)] == seen[1:]
+
+
+class Sure(Luck):
+    """Every episode ends alike."""
+
+    def __init__(self, score: float = 0.0) -> None:
+        self.score = score
+
+    def grade(self, episode: Episode) -> Verdict:
+        return Verdict.of(self.score)
+
+
+class Mixed:
+    """Admits groups in which some succeed and some do not."""
+
+    def __init__(self, domain: Luck, seed: int) -> None:
+        self.tasks = Uniform(domain, (0.5, 0.5), seed)
+        self.draw, self.observe, self.state, self.restore = self.tasks.draw, self.tasks.observe, self.tasks.state, self.tasks.restore
+
+    def admit(self, group: Group[Episode]) -> bool:
+        return len({episode.verdict.success for episode in group.members}) > 1
+
+
+@pytest.mark.parametrize("score", [0.0, 1.0], ids=["all failed", "all solved"])
+def test_a_filter_that_finds_nothing_says_what_it_found_and_what_to_change(tmp_path: Path, score: float) -> None:
+    """U73."""
+    sure = config("domain.kind=test_run:Sure", f"domain.options.score={score}", "curriculum.kind=test_run:Mixed", "rollout.draw_budget=3")
+    with pytest.raises(RunError, match=r"6 groups were drawn and 0 admitted .*; 2 are needed .* 3 x 2.*raise rollout\.draw_budget"):
+        next(train(sure, tmp_path / "run"))
 
 
 class Ragged(Luck):
