@@ -19,6 +19,7 @@ from stepwell.evaluation.evaluate import Evaluation, evaluate
 from stepwell.evaluation.intervals import Interval
 from stepwell.report import Change, Facts, write_report
 from stepwell.runfolder import RunFolder
+from stepwell.show import neutral
 from stepwell.tracking import Tracker, episode_metrics, progress, reward_metrics
 from stepwell.tracking.progress import Progress
 from stepwell.tracking.sinks import Sink, tensorboard, wandb
@@ -200,19 +201,20 @@ class _Conductor:
         metrics |= {"eval/score": sampled.score.mean, "eval/turns": sampled.turns, "eval/invalid_actions": sampled.invalid}
         return None if math.isnan(sampled.success.mean) else sampled.success.mean
 
-    def _measure(self) -> tuple[dict[str, JSON], Metrics]:
+    def _measure(self, when: str) -> tuple[dict[str, JSON], Metrics]:
         n = self.config.evaluation.episodes
         sampled, greedy = self._evaluate("test", n, 1.0), self._evaluate("test", n, 0.0)
+        self.notes = list(dict.fromkeys([*self.notes, *_ungraded(sampled, f"sampled held-out episodes {when} training")]))
         metrics = _named("test/success", sampled.success) | _named("test/success_greedy", greedy.success)
         metrics |= {"test/score": sampled.score.mean, "test/score_greedy": greedy.score.mean}
         return {"sampled": sampled.to_json(), "greedy": greedy.to_json()}, metrics
 
     def _measure_before(self) -> Metrics:
-        self.before, metrics = self._measure()
+        self.before, metrics = self._measure("before")
         return metrics
 
     def _measure_after(self) -> Metrics:
-        self.after, metrics = self._measure()
+        self.after, metrics = self._measure("after")
         return metrics
 
     # -- saving ---------------------------------------------------------------------------------------------------------------
@@ -277,6 +279,17 @@ class _Conductor:
             notes=tuple(self.notes),
         )
         write_report(self.folder.path, facts)
+
+
+def _ungraded(found: Evaluation, what: str) -> list[str]:
+    """That episodes enter no number, and why the first does not."""
+    lost = found.failed + found.unscored
+    if not lost:
+        return []
+    episodes = (episode for group in found.groups for episode in group.members)
+    reason = next(episode.verdict.reason for episode in episodes if episode.verdict.score is None)
+    shown = " ".join(neutral(reason).replace("`", "'").split())[:200]
+    return [f"{lost} of {found.episodes} {what} have no grade and enter no number ({found.failed} of them failed). The first: `{shown}`"]
 
 
 def peak_memory_bytes() -> int:

@@ -63,6 +63,8 @@ def evaluate(
     if greedy and temperature is not None:
         raise ConfigError(f"--greedy is temperature 0, and --temperature is {temperature}; give one of the two.")
     heat = 0.0 if greedy else 1.0 if temperature is None else temperature
+    if not math.isfinite(heat):
+        raise ConfigError(f"--temperature is {heat}; give a number of 0 or more, where 0 is --greedy.")
     wanted = _ks(k)
     each = samples or max(wanted, default=1)
     if wanted and max(wanted) > each:

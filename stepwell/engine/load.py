@@ -98,9 +98,11 @@ def load_pretrained(name: str, dtype: torch.dtype, device: torch.device) -> tupl
 
 def _load_tokenizer(name: str, where: str, extra: dict[str, str]) -> PreTrainedTokenizerBase:
     advice = "A model folder needs tokenizer.json beside its weights."
+    if not Path(where).is_dir():
+        advice = "It is no folder, so it is taken for a hub id: those need the network, or a download that was made before."
     try:
         tokenizer = AutoTokenizer.from_pretrained(where, **extra)
-    except (OSError, ValueError, TypeError) as error:
+    except Exception as error:  # tokenizers raises Exception itself where tokenizer.json is not what it expects
         raise ConfigError(f"No tokenizer could be loaded from {name}: {_first_line(error)} {advice}") from error
     # Without its files, transformers makes a tokenizer that knows a few special tokens and no word.
     files = [Path(where) / file for file in type(tokenizer).vocab_files_names.values()]
@@ -111,7 +113,8 @@ def _load_tokenizer(name: str, where: str, extra: dict[str, str]) -> PreTrainedT
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return line if line.endswith(".") else f"{line}."
 
 
 def pick_device(name: str) -> torch.device:
@@ -124,10 +127,10 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device)
+        torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(
-            f"engine.device is {name!r}, which is not here ({_first_line(error)}); use auto, cpu, or cuda where there is a GPU."
+            f"engine.device is {name!r}, which is not here ({_first_line(error).rstrip('.')}); use auto, cpu, or cuda where there is a GPU."
         ) from error
     return device
 

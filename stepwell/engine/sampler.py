@@ -5,6 +5,7 @@ Legend: R row (one context), V vocabulary, Q new tokens of a chunk.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from stepwell.engine.draw import draw
 from stepwell.engine.kv import SlotCache
 from stepwell.engine.trunk import Trunk
+from stepwell.errors import RunError
 from stepwell.types import Completion, Ids, Sampling, Stop
 
 __all__ = ["Sampler", "Work"]
@@ -235,6 +237,11 @@ class Sampler:
 
     def _complete(self, row: _Row) -> Completion:
         assert row.stop is not None
+        if math.isnan(sum(row.logprobs)):
+            raise RunError(
+                f"The model's log-probs at temperature {row.sampling.temperature} are not numbers (NaN): its weights hold NaN or infinity, "
+                "or are too large. Look after the model's file; in training, lower the learning rate; or raise a tiny temperature."
+            )
         shown = row.token_ids[:-1] if row.stop is Stop.EOS else row.token_ids
         return Completion(np.array(row.token_ids, np.int64), np.array(row.logprobs, np.float64), self.decode(shown), row.stop)
 

@@ -113,6 +113,8 @@ class Template:
         opened = self.render((Message("user", "a"),))
         if system.strip() not in opened:
             raise ConfigError(f"The chat template of {self.name} drops the system text; use another model or chat.template=plain.")
+        if opened == self.render((Message("user", "one two"),)):
+            raise ConfigError(f"The chat template of {self.name} drops what the user says; use another model or chat.template=plain.")
         self._opened = opened
         think = _OPEN_THINK.search(opened)
         self.prefill = think[0] if think else ""

@@ -283,6 +283,7 @@ RUNS = {
     "eval RUN --k 0": "--k is '0';",
     "eval RUN --k 8 --greedy": "8 greedy episodes of a task are all the same;",
     "eval RUN --greedy --temperature 0.7": "--greedy is temperature 0, and --temperature is 0.7; give one of the two.",
+    "eval RUN --temperature inf": "--temperature is inf; give a number of 0 or more, where 0 is --greedy.",
     "eval RUN --split tset": "The shop has no split 'tset'; did you mean 'test'?",
     "eval RUN --split train": "There is no task to evaluate on;",
     "eval RUN --domain webshop": "domain.data is missing; give it as data=...",

@@ -335,6 +335,11 @@ def test_no_template_and_broken_template(tmp_path: Path) -> None:
         Chat.of(byte_tokenizer("<|im_start|>{{ messages[-1].content[-1] }}"), system="you shop")
 
 
+def test_a_template_that_drops_the_user_s_words_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"drops what the user says; use another model or chat\.template=plain"):
+        Chat.of(byte_tokenizer("<|im_start|>hello<|im_end|>"))
+
+
 def test_no_end_of_turn() -> None:
     tokenizer = byte_tokenizer("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: ")
     tokenizer.eos_token = None

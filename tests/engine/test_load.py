@@ -73,6 +73,10 @@ def cut(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:600]) and None
 
 
+def write(name: str, text: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_text(text) and None
+
+
 def change(**settings: object) -> Callable[[Path], None]:
     def spoil(folder: Path) -> None:
         config = json.loads((folder / "config.json").read_text())
@@ -86,6 +90,11 @@ SPOILT = {
     "no tokenizer.json": (drop("tokenizer.json"), "has no tokenizer. A model folder needs tokenizer.json"),
     "no tokenizer files": (drop(*TOKENIZER_FILES), "has no tokenizer. A model folder needs tokenizer.json"),
     "half a tokenizer.json": (cut("tokenizer.json"), "No tokenizer could be loaded from .*: .*needs tokenizer.json"),
+    "another tokenizer.json": (write("tokenizer.json", '{"version": "1.0"}'), "No tokenizer could be loaded from .*needs tokenizer.json"),
+    "a tokenizer.json without model": (
+        write("tokenizer.json", '{"version": "1.0", "added_tokens": [], "model": {"type": "WordPiece"}}'),
+        "No tokenizer could be loaded from .*: missing field .*needs tokenizer.json",
+    ),
     "no config.json": (drop("config.json"), "holds no config.json; give a folder that save_pretrained wrote"),
     "no weights": (drop("model.safetensors"), "No causal language model could be loaded from .*no file named model.safetensors"),
     "half the weights": (cut("model.safetensors"), "No causal language model could be loaded from"),
@@ -135,7 +144,7 @@ def test_a_hub_id_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> Non
         raise OSError("We couldn't connect to the hub\nmore lines")
 
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", away)
-    with pytest.raises(ConfigError, match="No tokenizer could be loaded from some/model: We couldn't connect to the hub A model folder"):
+    with pytest.raises(ConfigError, match=r"from some/model: We couldn't connect to the hub\. It is no folder, so"):
         load_pretrained("some/model", torch.float32, CPU)
 
 
@@ -155,6 +164,8 @@ def test_devices_and_types() -> None:
     assert pick_device("cpu") == CPU
     with pytest.raises(ConfigError, match=r"engine\.device is 'cuda:99', which is not here"):
         pick_device("cuda:99")
+    with pytest.raises(ConfigError, match=r"engine\.device is 'meta', which is not here"):
+        pick_device("meta")
     assert compute_dtype("float32", CPU) == torch.float32
     assert compute_dtype("bfloat16", CPU) == torch.bfloat16
     assert compute_dtype("auto", CPU) in (torch.float32, torch.bfloat16)

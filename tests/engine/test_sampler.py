@@ -12,6 +12,7 @@ from speakers import chatml_tokenizer, engine, ids
 from stepwell.engine.kv import _SlotLayer
 from stepwell.engine.local import LocalEngine
 from stepwell.engine.sampler import Sampler, _buckets
+from stepwell.errors import RunError
 from stepwell.types import Completion, Ids, Sampling, Stop
 
 PLAIN = Sampling(max_tokens=5)
@@ -54,6 +55,16 @@ def test_the_cache_changes_no_token(seed: int, other: str) -> None:
         two.forget()
         contexts = history(rng, contexts, made)
     assert one.work.positions < 0.75 * two.work.positions
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.0])
+def test_a_model_that_computes_no_numbers_is_not_played(temperature: float) -> None:
+    """Or a run would go on with whatever tokens fall out of NaN."""
+    spoilt = sampler()
+    with torch.no_grad():
+        next(iter(spoilt.trunk.module.parameters()))[:] = torch.nan
+    with pytest.raises(RunError, match=r"are not numbers \(NaN\): its weights hold NaN"):
+        spoilt.sample([ids(5, 6, 7)], [Sampling(temperature=temperature, max_tokens=3)], [1])
 
 
 def test_logprobs_are_those_of_the_model() -> None:

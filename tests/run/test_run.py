@@ -62,6 +62,25 @@ def test_an_evaluation_in_a_dead_environment_measures_nothing_and_says_so(tmp_pa
         next(train(config(), tmp_path / "run"))
 
 
+class Ungraded(Luck):
+    """A domain whose grader sleeps for every second task."""
+
+    def grade(self, episode: Episode) -> Verdict:
+        odd = sum(map(ord, episode.task.key)) % 2
+        return Verdict.unscored("the grader\n`slept` \x1b[31m") if odd else super().grade(episode)
+
+
+def test_episodes_without_a_grade_are_told_in_the_report(tmp_path: Path) -> None:
+    list(train(config("domain.kind=test_run:Ungraded", "steps=1"), tmp_path / "run"))
+    notes = read_facts(tmp_path / "run").notes
+    what = (
+        "3 of 6 sampled held-out episodes {} training have no grade and enter no number (0 of them failed). The first: `the grader 'slept' "
+    )
+    assert len(notes) == 2
+    assert notes[0].startswith(what.format("before")) and notes[1].startswith(what.format("after"))
+    assert "\x1b" not in (tmp_path / "run" / "report.md").read_text()
+
+
 def test_the_report_counts_the_tasks_that_there_were(tmp_path: Path) -> None:
     for _ in train(config("evaluation.episodes=200", "steps=1"), tmp_path / "run"):
         pass
