@@ -55,7 +55,8 @@ def find(run: Path, query: Query) -> list[EpisodeRecord]:
     """
     steps = episode_steps(run, query.purpose)
     if not steps:
-        raise RunError(f"{run} holds no episodes of purpose {query.purpose!r}. Give the folder of a run that has made at least one step.")
+        of = {"train": "training", "eval": "an evaluation"}[query.purpose]
+        raise RunError(f"{run} holds no episodes of {of}. Give the folder of a run that has made a step after its warm start.")
     step = steps[-1] if query.step is None else query.step
     if step not in steps:
         raise RunError(f"{run} holds no episodes of step {step}; it holds {len(steps)} steps, from {steps[0]} to {steps[-1]}.")

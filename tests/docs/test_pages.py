@@ -83,3 +83,10 @@ def test_examples_of_docstrings_are_code_in_the_reference() -> None:
     spec.loader.exec_module(page)
     text = "One.\n\n>>> a = [\n...     1]\n>>> a[0]\n1\n\nTwo.\n>>> 2\n2"
     assert page.fenced(text) == "One.\n\n```pycon\n>>> a = [\n...     1]\n>>> a[0]\n1\n```\n\nTwo.\n```pycon\n>>> 2\n2\n```"
+
+
+def test_the_first_run_names_a_step_that_has_episodes() -> None:
+    text, quick = (DOCS / "tutorial" / "first-run.md").read_text(encoding="utf-8"), stepwell.load("quick")
+    warm, end = quick.cloning.steps, quick.cloning.steps + quick.steps
+    shown = re.search(r"--step (\d+)", text)
+    assert shown is not None and warm < int(shown[1]) <= end

@@ -63,7 +63,7 @@ def test_what_is_not_there_is_named(run: Path, tmp_path_factory: pytest.TempPath
         find(run, Query(step=3))
     with pytest.raises(RunError, match=r"holds no task 'shop/train/9'; did you mean 'shop/train/[78]'"):
         find(run, Query(task="shop/train/9"))
-    with pytest.raises(RunError, match=r"holds no episodes of purpose 'train'"):
+    with pytest.raises(RunError, match=r"holds no episodes of training\. Give the folder of a run"):
         find(tmp_path_factory.mktemp("empty"), Query())
 
 
