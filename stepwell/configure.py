@@ -160,7 +160,7 @@ def _sentence(details: ErrorDetails, prefix: tuple[str, ...]) -> str:
     if kind == "union_tag_not_found":
         return f"{key} is {got!r}; it should be a section with a kind, such as {key}.kind=..."
     if kind == "missing":
-        hint = f"; give it as {path[-1]}=..." if path[0] == "domain" and not path[-1].isdigit() else ""
+        hint = f"; give it as {path[-1]}=VALUE" if path[0] == "domain" and not path[-1].isdigit() else ""
         return f"{key} is missing{hint}."
     if kind == "value_error":
         return (f"{key}: " if key else "") + f"{context.get('error', details['msg'])!s}."

@@ -68,7 +68,7 @@ CONFIGS = {
     'smoke rollout.stop=[""]': "rollout.stop.0 is ''; string should have at least 1 character.",
     "smoke name=../mine": "name: '../mine' cannot name a run folder;",
     "smoke rollout..groups=1": "'rollout..groups=1' is no setting; write key=value,",
-    "webshop": "domain.data is missing; give it as data=...",
+    "webshop": "domain.data is missing; give it as data=VALUE.",
     "webshop data=nowhere": "The data folder nowhere does not exist;",
     "smoke engine.max_length=16 rollout.max_tokens=12": "more, but the context holds 16;",
     "smoke domain.kind=no_such_module:Name": "the module no_such_module cannot be imported",
@@ -286,7 +286,7 @@ RUNS = {
     "eval RUN --temperature inf": "--temperature is inf; give a number of 0 or more, where 0 is --greedy.",
     "eval RUN --split tset": "The shop has no split 'tset'; did you mean 'test'?",
     "eval RUN --split train": "There is no task to evaluate on;",
-    "eval RUN --domain webshop": "domain.data is missing; give it as data=...",
+    "eval RUN --domain webshop": "domain.data is missing; give it as data=VALUE.",
     "eval RUN --domain sop": "domain.kind is 'sop'; did you mean 'shop'?",
     "eval RUN engine.width=64": "engine.width cannot be changed here:",
     "eval RUN rollout.temperature=0.5": "rollout.temperature cannot be changed here:",
@@ -305,7 +305,7 @@ RUNS = {
     "play shop --json": "--json goes with --replay FILE.jsonl; a person plays without it.",
     "play shop --replay none.jsonl": "The replay file none.jsonl cannot be read:",
     "play shop prodcts=100": "domain.prodcts is not a setting; did you mean 'products'?",
-    "play webshop": "domain.data is missing; give it as data=...",
+    "play webshop": "domain.data is missing; give it as data=VALUE.",
     "config smoke name": "'name' is no setting;",
 }
 
