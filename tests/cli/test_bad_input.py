@@ -296,7 +296,7 @@ RUNS = {
     "eval some/model --domain shop --checkpoint best": "--checkpoint best is for runs; some/model is a model.",
     "show RUN --step 99": "holds no episodes of step 99; it holds 2 steps, from 4 to 5.",
     "show RUN --task nobody": "holds no task 'nobody';",
-    "show .": ". holds no episodes of purpose 'train'.",
+    "show .": ". holds no episodes of training.",
     "export RUN RUN": "is not empty; give a new or an empty folder to export to.",
     "export . out": ". holds no run: there is no config.yaml in it.",
     "play sop": "domain.kind is 'sop'; did you mean 'shop'?",
