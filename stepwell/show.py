@@ -48,7 +48,7 @@ class Query:
 
 
 def find(run: Path, query: Query) -> list[EpisodeRecord]:
-    """The episodes that a query asks for.
+    """The episodes that a query asks for, group by group; groups with better and worse episodes first, since only they say something.
 
     Raises:
         RunError: The run has no episodes, none of that step, or none of that task; what there is is named.
@@ -66,6 +66,10 @@ def find(run: Path, query: Query) -> list[EpisodeRecord]:
         if query.task not in keys:
             raise RunError(f"Step {step} of {run} holds no task {query.task!r}; {nearest(query.task, keys)}.")
         episodes = [episode for episode in episodes if episode.key == query.task]
+    outcomes: dict[str, set[tuple[float | None, bool | None]]] = {}
+    for episode in episodes:
+        outcomes.setdefault(episode.key, set()).add((episode.score, episode.success))
+    episodes = sorted(episodes, key=lambda episode: len(outcomes[episode.key]) == 1)
     if query.failed:
         episodes = [episode for episode in episodes if episode.success is not True]
     return episodes[: query.limit]

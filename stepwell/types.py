@@ -162,7 +162,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The grade of a whole episode: a score in [0, 1] and whether that is a success, or unscored with a reason.
+    """The grade of a whole episode: a finite score (that of our domains lies in [0, 1]) and whether that is a success, or unscored.
 
     >>> Verdict.of(0.5), Verdict.unscored("grader timed out").score is None
     (Verdict(score=0.5, success=False, reason=''), True)
