@@ -15,10 +15,10 @@ def quick() -> Tree:
     return {
         "name": "quick",
         "steps": 100,
-        "domain": {"kind": "shop", "products": 1000, "difficulty": (0.0, 0.35), "test_tasks": 200, "expert_haste": 0.45},
+        "domain": {"kind": "shop", "products": 1000, "difficulty": (0.0, 0.35), "test_tasks": 200, "expert_haste": 0.5},
         "engine": {"kind": "tiny", "max_length": 512, "threads": 2},
         "chat": {"tools": False},
-        "cloning": {"steps": 850},
+        "cloning": {"steps": 1050},
         "rollout": {"groups": 16, "group_size": 8, "turns": 8, "max_tokens": 16},
         "reward": {"kind": "implicit", "pay": "score", "lr": 1e-4, "judged": "mixed"},
         "credit": {"kind": "istar", "alpha": 0.1},

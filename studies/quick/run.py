@@ -27,7 +27,7 @@ RESULTS = HERE / "results"
 ARMS = {
     "judge": [],
     "outcome": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=170"],
-    "cloning": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=0", "cloning.steps=3000"],
+    "cloning": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=0", "cloning.steps=3200"],
 }
 SEEDS = (0, 1, 2)
 
