@@ -25,7 +25,7 @@ SMALL = [
     "curriculum.kind=kill_driver:Moody",
     *(f"engine.{name}" for name in ("threads=1", "width=32", "corpus_tasks=6", "max_length=64", "vocabulary=256")),
     *(f"rollout.{name}" for name in ("groups=2", "group_size=4", "turns=2", "max_tokens=4")),
-    *("cloning.steps=3", "cloning.batch=4", "steps=4"),
+    *("cloning.steps=3", "cloning.batch=4", "steps=4", "optimizer.decay=constant"),
     *("evaluation.every=2", "evaluation.episodes=6", "evaluation.during=4", "checkpoint.every=2"),
 ]
 REFERENCES = ["reward.reference=frozen", "loss.kl=k3", "loss.epochs=2", "loss.minibatches=2", "loss.old_logprobs=trainer"]
