@@ -101,7 +101,7 @@ class ShopConfig(Settings):
     test_tasks: Count = 200
     """How many held-out tasks there are."""
     expert_haste: Share = 0.0
-    """Mean probability, over types of product, with which the scripted expert buys before it has chosen an option."""
+    """Probability with which the scripted expert buys before it has chosen an option: fallible demonstrations."""
 
 
 class WebShopConfig(Settings):

@@ -15,14 +15,14 @@ def quick() -> Tree:
     return {
         "name": "quick",
         "steps": 100,
-        "domain": {"kind": "shop", "products": 1000, "difficulty": (0.0, 0.35), "test_tasks": 200, "expert_haste": 0.5},
+        "domain": {"kind": "shop", "products": 1000, "difficulty": (0.0, 0.4), "test_tasks": 200, "expert_haste": 0.5},
         "engine": {"kind": "tiny", "max_length": 512, "threads": 2},
         "chat": {"tools": False},
-        "cloning": {"steps": 1050},
+        "cloning": {"steps": 900},
         "rollout": {"groups": 16, "group_size": 8, "turns": 8, "max_tokens": 16},
         "reward": {"kind": "implicit", "pay": "score", "lr": 1e-4, "judged": "mixed"},
         "credit": {"kind": "istar", "alpha": 0.1},
-        "optimizer": {"lr": 7e-4, "betas": (0.9, 0.95), "decay": "linear", "floor": 0.1},
+        "optimizer": {"lr": 5e-4, "betas": (0.9, 0.95)},
         "evaluation": {"every": 50, "episodes": 200, "during": 100},
     }
 

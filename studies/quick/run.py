@@ -27,7 +27,7 @@ RESULTS = HERE / "results"
 ARMS = {
     "judge": [],
     "outcome": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=170"],
-    "cloning": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=0", "cloning.steps=3200"],
+    "cloning": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=0", "cloning.steps=2900"],
 }
 SEEDS = (0, 1, 2)
 

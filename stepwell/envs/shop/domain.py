@@ -27,9 +27,8 @@ class ShopDomain:
         seed: Of catalogue and tasks.
         difficulty: Range from which `draw` and the finite splits take difficulties, within [0, 1].
         num_test_tasks: Length of `tasks("test")` and of `tasks("validation")`.
-        expert_haste: Mean probability with which the scripted expert, before it chooses an option, buys instead: demonstrations by a
-            fallible player, whom a policy can learn to surpass. It differs between types of product, uniformly in [0, 2 x haste] (at most
-            1). 0 is an expert that always succeeds.
+        expert_haste: Probability with which the scripted expert, before it chooses an option, buys instead: demonstrations by a fallible
+            player, whom a policy can learn to surpass. 0 is an expert that always succeeds.
 
     Splits are `train`, `validation` and `test`. No two of them ask for the same product, nor for the same type with the same attributes.
 
@@ -121,8 +120,7 @@ class ShopDomain:
         if done is None:
             raise ConfigError(f"Task {task.key!r} cannot be solved in this shop; was it made for another catalogue?")
         rng = generator("shop haste", task.key)
-        haste = min(1.0, 2.0 * self.expert_haste * generator("shop haste of a type", Goal.of(task).type).random())
-        hasty = next((n for n, action in enumerate(done.actions) if _chooses(action) and rng.random() < haste), None)
+        hasty = next((n for n, action in enumerate(done.actions) if _chooses(action) and rng.random() < self.expert_haste), None)
         return done.actions if hasty is None else [*done.actions[:hasty], Action("buy")]
 
     def rule_player(self, task: Task) -> RulePlayer:
