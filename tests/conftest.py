@@ -22,3 +22,14 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip(f"recorded data is not at hand: STEPWELL_DATA={folder} is no folder")
     return path
+
+
+@pytest.fixture(scope="session")
+def smoke_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run of the preset `smoke`."""
+    import stepwell
+
+    folder = tmp_path_factory.mktemp("smoke") / "run"
+    for _ in stepwell.train(stepwell.load("smoke", ["engine.threads=1"]), folder):
+        pass
+    return folder
