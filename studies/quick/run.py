@@ -63,7 +63,10 @@ def table() -> str:
         for name in ("success", "success_greedy"):
             before, after = (np.array([100 * r[name][when]["mean"] for r in reports]) for when in ("before", "after"))
             gain = after - before
-            cells += [f"{before.mean():.1f}", f"{after.mean():.1f}", f"{gain.mean():+.1f} ({gain.min():+.1f})"]
+            if arm == "cloning":  # Nothing is learnt after the demonstrations: there is no before.
+                cells += ["", f"{after.mean():.1f}", ""]
+            else:
+                cells += [f"{before.mean():.1f}", f"{after.mean():.1f}", f"{gain.mean():+.1f} ({gain.min():+.1f})"]
         cells += [f"{np.mean([r['train_seconds'] for r in reports]):.0f}", f"{np.mean([r['episodes'] for r in reports]):.0f}"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
