@@ -145,7 +145,7 @@ def test_trained_ids_are_sampled_ids() -> None:
 
 def test_members_that_see_different_texts_are_one_group() -> None:
     """U18: a group is a task's, whatever its environment adds to the prompt."""
-    domain = Scripted(lambda task, member: Script(f"in /tmp/work-{member}", ["one"]), lambda episode: Verdict.of(float(episode.member)))
+    domain = Scripted(lambda task, member: Script(f"in /work-{member}", ["one"]), lambda episode: Verdict.of(float(episode.member)))
     (group,) = rollout(domain, TASKS[:1], hello(), PLAYER, group_size=2, seed=(0,))
     assert len({e.start.text for e in group.members}) == 2
     (credited,) = OutcomeOnly(Centred())(OutcomeReward().score([group]))
