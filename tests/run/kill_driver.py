@@ -2,7 +2,7 @@
 
 Run as a program: `kill_driver.py TRIALS.json`, a list of `{"folder", "overrides", "deaths"}`. Each death is one child with SIGKILL at
 `["step", n]` its n-th step, `["update", n]` in the middle of its n-th update, `["save", n, k]` the k-th touch of the disk of its n-th save,
-`["time", s]` s seconds after its start, or None for a child that lives. Prints, for each trial, whether each child died.
+`["time", x]` after x times what the first trial took, or None for a child that lives. Prints, for each trial, whether each child died.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ def die_in_update(number: int) -> None:
     Optimizer.step = step  # type: ignore[method-assign]
 
 
-def child(folder: Path, overrides: list[str], death: list[str | int | float] | None) -> bool:
-    """Trains in a forked child; True if it died by our hand."""
+def child(folder: Path, overrides: list[str], death: list[str | int | float] | None, whole: float) -> bool:
+    """Trains in a forked child; True if it died by our hand. A whole run takes `whole` seconds here and now."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -161,7 +161,7 @@ def child(folder: Path, overrides: list[str], death: list[str | int | float] | N
             sys.stderr.flush()
             os._exit(1)
     if death and death[0] == "time":
-        time.sleep(float(death[1]))
+        time.sleep(float(death[1]) * whole)
         os.kill(pid, signal.SIGKILL)
     status = os.waitpid(pid, 0)[1]
     assert os.WIFSIGNALED(status) or os.waitstatus_to_exitcode(status) == 0, "the child failed by itself"
@@ -169,10 +169,12 @@ def child(folder: Path, overrides: list[str], death: list[str | int | float] | N
 
 
 def main(path: Path) -> None:
+    whole = 0.0
     for trial in json.loads(path.read_text()):
         begun = time.monotonic()
-        died = [child(Path(trial["folder"]), trial["overrides"], death) for death in trial["deaths"]]
-        print(json.dumps({"folder": trial["folder"], "died": died, "seconds": time.monotonic() - begun}), flush=True)
+        died = [child(Path(trial["folder"]), trial["overrides"], death, whole) for death in trial["deaths"]]
+        whole = whole or time.monotonic() - begun
+        print(json.dumps({"folder": trial["folder"], "died": died}), flush=True)
 
 
 if __name__ == "__main__":
