@@ -1,0 +1,61 @@
+"""Where the policy acts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from stepwell.config.settings import CUSTOM, Count, CustomConfig, Difficulties, Settings, Share, kind_of
+
+__all__ = [
+    "DomainConfig",
+    "ShopConfig",
+    "WebShopConfig",
+]
+
+
+class ShopConfig(Settings):
+    """A generated shop."""
+
+    kind: Literal["shop"] = "shop"
+    products: Annotated[int, Field(ge=50, le=5_000_000)] = 1000
+    """Size of the catalogue."""
+    seed: int = 0
+    """Of catalogue and tasks; independent of the run's seed, so that runs with other seeds share tasks."""
+    difficulty: Difficulties = (0.0, 0.5)
+    """Range of difficulties of the held-out tasks, and of training tasks unless the curriculum says otherwise."""
+    test_tasks: Count = 200
+    """How many held-out tasks there are."""
+    expert_haste: Share = 0.0
+    """Probability with which the scripted expert buys before it has chosen an option: fallible demonstrations."""
+
+
+class WebShopConfig(Settings):
+    """The real WebShop products."""
+
+    kind: Literal["webshop"] = "webshop"
+    data: str
+    """Folder with the products' files."""
+    variant: Literal["compat", "clean"] = "clean"
+    """`compat` is the original to the letter; `clean` is without its accidents, split by product."""
+    mode: Literal["text", "text_rich"] = "text"
+    """Form of the pages (compat)."""
+    show_attrs: bool = False
+    """An extra page with the product's attributes (compat)."""
+    seed: int = 0
+    """Of prices, price limits and the clean split."""
+    catalogue: Literal["auto", "small", "full"] = "auto"
+    """Which files to load where the folder holds both."""
+    goals: Literal["synthetic", "human"] = "synthetic"
+    """Generated instructions, or those written by people (compat)."""
+    nouns: str = "en_core_web_sm-3.6.0"
+    """Model behind the lists of title nouns."""
+    goals_per_product: Count = 4
+    """Cap on goals of one product (clean)."""
+
+
+DomainConfig = Annotated[
+    Annotated[ShopConfig, Tag("shop")] | Annotated[WebShopConfig, Tag("webshop")] | Annotated[CustomConfig, Tag(CUSTOM)],
+    Discriminator(kind_of),
+]

@@ -1,0 +1,59 @@
+"""Who judges the steps."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from stepwell.config.settings import CUSTOM, CustomConfig, NotNegative, Positive, Settings, kind_of
+
+__all__ = [
+    "EnvironmentRewardConfig",
+    "ImplicitConfig",
+    "OutcomeRewardConfig",
+    "RewardConfig",
+]
+
+
+class OutcomeRewardConfig(Settings):
+    """The end alone is paid."""
+
+    kind: Literal["outcome"] = "outcome"
+    pay: Literal["success", "score"] = "success"
+
+
+class EnvironmentRewardConfig(Settings):
+    """The environment's own reward of every step."""
+
+    kind: Literal["environment"] = "environment"
+    pay: Literal["success", "score"] = "success"
+    invalid_penalty: NotNegative = 0.0
+
+
+class ImplicitConfig(Settings):
+    """A language model whose log-ratio to a reference is the reward of a step (iStar)."""
+
+    kind: Literal["implicit"] = "implicit"
+    pay: Literal["success", "score"] = "success"
+    beta: Positive = 0.05
+    lr: Positive = 1e-6
+    reference: Literal["moving", "frozen"] = "moving"
+    updates: Annotated[int, Field(ge=0)] = 1
+    """Gradient steps of the judge on each batch; 0 is a static judge."""
+    learn: Literal["before", "after"] = "after"
+    """Whether the judge learns before or after it scores a batch."""
+    judged: Literal["all", "mixed"] = "all"
+    """`mixed`: only groups with better and worse episodes are judged; the others' steps are unscored (and, by `only_mixed`, unused)."""
+    model: Literal["full", "lora"] = "full"
+    """A second model, or an adapter over the same base."""
+    max_grad_norm: Positive = 1.0
+
+
+RewardConfig = Annotated[
+    Annotated[OutcomeRewardConfig, Tag("outcome")]
+    | Annotated[EnvironmentRewardConfig, Tag("environment")]
+    | Annotated[ImplicitConfig, Tag("implicit")]
+    | Annotated[CustomConfig, Tag(CUSTOM)],
+    Discriminator(kind_of),
+]

@@ -1,0 +1,99 @@
+"""A whole run as one tree."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from stepwell.config.credits import CreditConfig, IStarCredit
+from stepwell.config.domains import DomainConfig, ShopConfig
+from stepwell.config.engines import ChatConfig, EngineConfig, OptimizerConfig, TinyEngineConfig
+from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, UniformConfig
+from stepwell.config.rewards import ImplicitConfig, RewardConfig
+from stepwell.config.settings import Count, Settings, folder_name
+
+__all__ = [
+    "CheckpointConfig",
+    "Config",
+    "EvaluationConfig",
+    "TrackingConfig",
+]
+
+
+class EvaluationConfig(Settings):
+    """Success on tasks that are not trained on."""
+
+    every: Annotated[int, Field(ge=0)] = 0
+    """Steps between evaluations on the validation tasks, which choose the best checkpoint; 0 is none."""
+    episodes: Count = 200
+    """Held-out tasks before and after."""
+    during: Count = 100
+    """Validation tasks during training."""
+
+
+class CheckpointConfig(Settings):
+    """When to save."""
+
+    every: Count = 25
+    """Steps between checkpoints; the last step is always saved."""
+    keep: Count = 2
+
+
+class TrackingConfig(Settings):
+    """What is written down, and where else."""
+
+    episodes_every: Annotated[int, Field(ge=0)] = 1
+    """Steps between records of all training episodes; 0 is none."""
+    tensorboard: bool = False
+    wandb: str | None = None
+    """Project."""
+
+
+class Config(Settings):
+    """A whole run."""
+
+    name: Annotated[str, AfterValidator(folder_name)] = "run"
+    seed: int = 0
+    steps: Annotated[int, Field(ge=0)] = 200
+    """Steps of reinforcement learning, after the warm start."""
+    domain: DomainConfig = ShopConfig()
+    engine: EngineConfig = TinyEngineConfig()
+    chat: ChatConfig = ChatConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    reward: RewardConfig = ImplicitConfig()
+    credit: CreditConfig = IStarCredit()
+    loss: LossConfig = LossConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    cloning: CloningConfig = CloningConfig()
+    curriculum: CurriculumConfig = UniformConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    tracking: TrackingConfig = TrackingConfig()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        """Settings that exclude each other."""
+        size, groups = self.rollout.group_size, self.rollout.groups
+        rules = {self.credit.kind, getattr(self.credit, "baseline", "")}
+        if size < 2 and rules & {"rloo", "process_to_go"}:
+            raise ValueError(f"rollout.group_size is {size}; credit {self.credit.kind!r} leaves one out and needs at least 2")
+        if size < 2 and rules & {"grpo", "drgrpo", "istar"}:
+            raise ValueError(
+                f"rollout.group_size is {size}; a group of one has nothing to be compared with: at least 2, or a credit rule of your own"
+            )
+        updates = self.loss.epochs * self.loss.minibatches
+        if updates > 1 and self.loss.old_logprobs == "detached":
+            raise ValueError(f"loss.old_logprobs is 'detached' with {updates} updates on a batch; set it to 'trainer' (or 'sampler')")
+        if self.loss.minibatches > groups:
+            raise ValueError(
+                f"loss.minibatches is {self.loss.minibatches} and rollout.groups {groups}; a minibatch holds at least one group"
+            )
+        if (self.loss.averaging == "constant") != (self.loss.constant is not None):
+            raise ValueError("loss.constant goes with loss.averaging 'constant': set both or neither")
+        if isinstance(self.reward, ImplicitConfig) and (self.reward.model == "lora") != (self.engine.policy == "lora"):
+            raise ValueError(
+                f"reward.model is {self.reward.model!r} and engine.policy {self.engine.policy!r}; "
+                "adapters need a frozen base: both lora, or both full"
+            )
+        return self
