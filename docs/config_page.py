@@ -37,6 +37,7 @@ MEANINGS = {
     "loss.clip_low": "The ratio is clipped to at least 1 - this.",
     "loss.clip_high": "The ratio is clipped to at most 1 + this.",
     "loss.kl_coef": "Weight of the KL term.",
+    "loss.overlong_penalty": "In units of the outcome.",
     "loss.entropy_coef": "Weight of the entropy bonus; entropy is logged whatever it is.",
     "loss.averaging": "What counts alike; see [weights](concepts/weights.md).",
     "loss.epochs": "Passes over a batch.",

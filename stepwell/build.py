@@ -19,6 +19,7 @@ from stepwell.config import (
     ImplicitConfig,
     IStarCredit,
     LocalEngineConfig,
+    LossConfig,
     OptimizerConfig,
     OutcomeRewardConfig,
     RolloutConfig,
@@ -27,6 +28,7 @@ from stepwell.config import (
     UniformConfig,
 )
 from stepwell.credit import Baseline, Centred, IStar, LeaveOneOut, OutcomeOnly, ProcessToGo, Standardised
+from stepwell.credit.shaping import Overlong
 from stepwell.curriculum import Uniform
 from stepwell.demonstrations import read_demonstrations
 from stepwell.engine.chat import Chat, check_fits
@@ -37,7 +39,7 @@ from stepwell.engine.tiny import TinySpec, tiny_model, word_tokenizer
 from stepwell.envs.shop import ShopDomain
 from stepwell.envs.shop.webshop import WebShopDomain, WebShopSettings
 from stepwell.errors import ConfigError
-from stepwell.losses import PolicyLoss
+from stepwell.losses import Cispo, Clip, Correction, Masked, PolicyLoss, Reinforce, Surrogate, Truncated
 from stepwell.protocols import Assign, Curriculum, Domain, ModelSpec, OptimizerSpec, ProcessReward
 from stepwell.rewards.implicit import ImplicitReward, ImplicitSettings
 from stepwell.rewards.outcome import EnvironmentReward, OutcomeReward
@@ -249,13 +251,13 @@ def _learning(config: Config) -> Learning:
         groups=rollout.groups,
         group_size=rollout.group_size,
         loss=PolicyLoss(
-            clip_low=loss.clip_low,
-            clip_high=loss.clip_high,
+            _surrogate(loss),
             level=loss.ratio,
             pooling=loss.pooling,
             old="detached" if loss.old_logprobs == "detached" else "given",
-            kl_coef=None if loss.kl == "none" else loss.kl_coef,
-            kl_kind="k2" if loss.kl == "none" else loss.kl,
+            correction=_correction(loss),
+            kl_coef=loss.kl_coef if loss.kl != "none" and loss.kl_in == "loss" else None,
+            kl_kind=loss.kl if loss.kl != "none" and loss.kl_in == "loss" else "k2",
             entropy_coef=loss.entropy_coef,
         ),
         schedule=_schedule(config.optimizer),
@@ -267,7 +269,21 @@ def _learning(config: Config) -> Learning:
         minibatches=loss.minibatches,
         draw_budget=rollout.draw_budget,
         learn=config.reward.learn if isinstance(config.reward, ImplicitConfig) else "after",
+        kl_in_reward=loss.kl_coef if loss.kl != "none" and loss.kl_in == "reward" else None,
+        overlong=None if loss.overlong_limit is None else Overlong(loss.overlong_limit, loss.overlong_buffer, loss.overlong_penalty),
     )
+
+
+def _surrogate(loss: LossConfig) -> Surrogate:
+    if loss.surrogate == "reinforce":
+        return Reinforce()
+    return Cispo(loss.clip_low, loss.clip_high) if loss.surrogate == "cispo" else Clip(loss.clip_low, loss.clip_high, loss.dual_clip)
+
+
+def _correction(loss: LossConfig) -> Correction | None:
+    if loss.correction == "none":
+        return None
+    return Truncated(loss.correction_high) if loss.correction == "truncate" else Masked(loss.correction_low, loss.correction_high)
 
 
 def _judge(config: Config, engine: LocalEngine, policy: LocalModel) -> Callable[[], ProcessReward]:

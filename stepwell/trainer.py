@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from stepwell.credit import credit_metrics
+from stepwell.credit.shaping import Overlong, charge_kl, charge_metrics
 from stepwell.engine.batch import episode_rows, join, policy_rows
 from stepwell.errors import ConfigError, ContractViolation, RunError
 from stepwell.losses import Averaging, CloningLoss, PolicyLoss, Watched, token_weights
@@ -77,6 +78,8 @@ class Learning:
         old_logprobs: `detached`: the ratio is 1 by construction; `trainer`: recomputed before the first update; `sampler`: as sampled.
         epochs, minibatches: Updates on one batch; minibatches are cut between groups.
         learn: Whether the judge learns before or after it scores.
+        kl_in_reward: Weight of `credit.shaping.charge_kl`; None is off, and no reference is needed for it.
+        overlong: Costs of length that the outcome is charged with; None is off.
     """
 
     steps: int
@@ -92,6 +95,8 @@ class Learning:
     minibatches: int = 1
     draw_budget: int = 4
     learn: Literal["before", "after"] = "after"
+    kl_in_reward: float | None = None
+    overlong: Overlong | None = None
 
     def __post_init__(self) -> None:
         if self.old_logprobs == "detached" and self.epochs * self.minibatches > 1:
@@ -208,9 +213,12 @@ class Trainer:
         if self._reference is not None:
             scored = _with_reference(scored, self._reference)
         clock.lap("time/score_s")
-        credited = parts.assign(scored)
+        charged = plan.overlong(scored) if plan.overlong is not None else scored
+        credited = parts.assign(charged)
         _check_complete("The credit rule", groups, [[member.scored.episode for member in group.members] for group in credited or ()])
-        metrics |= credit_metrics(credited)
+        if plan.kl_in_reward is not None:
+            credited = charge_kl(_with_old(parts.policy, credited), plan.kl_in_reward)
+        metrics |= credit_metrics(credited) | charge_metrics(scored, charged, credited)
         lr = plan.schedule.at(at, plan.steps)
         metrics |= update(parts.policy, credited, plan, lr=lr, seed=(self.seed, "minibatch", at))
         clock.lap("time/update_s")
@@ -307,14 +315,13 @@ def _check_alive(played: Sequence[Group[Episode]], step: int) -> None:
 def update(policy: Model, groups: Sequence[Group[Credited]], plan: Learning, *, lr: float, seed: tuple[int | str, ...]) -> Metrics:
     """Epochs x minibatches of policy updates on one batch; returns means over the updates."""
     groups = _with_old(policy, groups) if plan.old_logprobs == "trainer" else groups
+    old = _sampled if plan.old_logprobs == "sampler" else _old
     loss = Watched(plan.loss)
     metrics: list[Metrics] = []
     for epoch in range(plan.epochs):
         order = generator(*seed, epoch).permutation(len(groups)) if plan.minibatches > 1 else np.arange(len(groups))
         for picked in np.array_split(order, plan.minibatches):
-            rows = policy_rows(
-                [groups[i] for i in sorted(picked)], lambda n: token_weights(n, plan.averaging, constant=plan.constant), _old
-            )
+            rows = policy_rows([groups[i] for i in sorted(picked)], lambda n: token_weights(n, plan.averaging, constant=plan.constant), old)
             pulling = [row for row in rows if _has_gradient(row, plan.loss)]
             made = policy.backward(pulling or rows, loss)  # Where nothing pulls, all rows are measured, and the update is empty.
             stepped = policy.step(lr)
@@ -329,6 +336,10 @@ def update(policy: Model, groups: Sequence[Group[Credited]], plan: Learning, *, 
 def _has_gradient(row: Row, loss: PolicyLoss) -> bool:
     """False where every advantage is 0 and no other term pulls: such a row is not worth computing, and changes nothing."""
     return bool(loss.kl_coef or loss.entropy_coef or np.any(row.advantage != 0))
+
+
+def _sampled(scored: Scored) -> Floats:
+    return scored.episode.logprobs_T
 
 
 def _old(scored: Scored) -> Floats:

@@ -26,6 +26,7 @@ class Method(NamedTuple):
 _ISTAR, _PRIME = "iStar, arXiv 2509.19199", "PRIME, arXiv 2502.01456"
 _GRPO, _DRGRPO, _RLOO = "GRPO, arXiv 2402.03300", "Dr.GRPO, arXiv 2503.20783", "RLOO, arXiv 2402.14740"
 _PPO, _GSPO, _DAPO = "PPO, arXiv 1707.06347", "GSPO, arXiv 2507.18071", "DAPO, arXiv 2503.14476"
+_CISPO, _TIS = "MiniMax-M1, arXiv 2506.13585", "Ionides 2008, Truncated importance sampling"
 _KL = "Schulman 2020, Approximating KL divergence"
 
 METHODS: tuple[Method, ...] = (
@@ -42,8 +43,19 @@ METHODS: tuple[Method, ...] = (
     Method("loss", "loss.ratio=step loss.pooling=sum", "clipped surrogate, one ratio for each step", _ISTAR),
     Method("loss", "loss.ratio=episode", "clipped surrogate, one ratio for each episode: the mean over its tokens", _GSPO),
     Method("loss", "loss.clip_high=0.28", "a clip that is wider above than below", _DAPO),
+    Method("loss", "loss.dual_clip=3", "a surrogate that is bounded for bad tokens too", "dual clip, arXiv 1912.09729"),
+    Method("loss", "loss.surrogate=cispo loss.clip_low=1", "the clip bounds a token's weight and never stops it", _CISPO),
+    Method("loss", "loss.surrogate=reinforce", "log-prob times advantage, without a ratio", "REINFORCE, Williams 1992"),
+    Method("loss", "loss.correction=truncate", "tokens weighted by trainer's over sampler's probability, with a cap", _TIS),
+    Method("loss", "loss.correction=mask", "the same without a cap, and without episodes on which the two differ much", "OpenRLHF"),
+    Method("loss", "loss.kl=k1 loss.kl_in=reward", "steps pay for the divergence that they lead to", _KL),
     Method("loss", "loss.kl=k2", "half the squared log-ratio to the policy at the start: the gradient of the divergence", _KL),
     Method("loss", "loss.kl=k3", "unbiased and never negative as a value; the estimator of GRPO", _KL),
+    Method("loss", "loss.kl=k1+", "the log-ratio as value, with the gradient of k2", _KL),
+    Method("loss", "loss.kl=k3+", "the value of k3 with the gradient of k2", _KL),
+    Method("loss", "loss.kl=k1x", "the log-ratio weighted by the probability ratio: exact over several updates", _KL),
+    Method("loss", "loss.kl=k3x", "k3 weighted by the probability ratio: exact over several updates", "DeepSeek-V3.2, arXiv 2512.02556"),
+    Method("loss", "loss.overlong_limit=20480", "episodes near a limit of tokens lose some of their outcome", _DAPO),
     Method("loss", "loss.averaging=token", "every token counts alike", _DAPO),
     Method("loss", "loss.averaging=episode", "every episode counts alike", _GRPO),
     Method("loss", "loss.averaging=constant loss.constant=64", "tokens are summed in a fixed unit", _DRGRPO),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from stepwell.config.engines import CloningOptimizerConfig
 from stepwell.config.settings import CUSTOM, Count, CustomConfig, Difficulties, NotNegative, Positive, Settings, Share, kind_of
@@ -45,14 +45,26 @@ class RolloutConfig(Settings):
 class LossConfig(Settings):
     """The policy's loss and how often it is applied to a batch."""
 
+    surrogate: Literal["clip", "cispo", "reinforce"] = "clip"
+    """`clip`: PPO's; `cispo`: the clip bounds a token's weight and never stops it; `reinforce`: no ratio."""
     clip_low: Share = 0.2
     clip_high: NotNegative = 0.2
+    dual_clip: Annotated[float, Field(gt=1, allow_inf_nan=False)] | None = None
+    """The surrogate `clip` is at least this x the advantage where that is negative; None is off."""
     ratio: Literal["token", "step", "episode"] = "token"
     """What shares one probability ratio."""
     pooling: Literal["sum", "mean"] = "mean"
     """How the log-ratios of its tokens are joined."""
-    kl: Literal["none", "k2", "k3"] = "none"
-    """Estimator of the KL term to the policy at the start of learning."""
+    correction: Literal["none", "truncate", "mask"] = "none"
+    """Of a sampler that differs from the trainer: `truncate` weighs tokens, `mask` leaves out whole episodes too."""
+    correction_low: Share = 0.5
+    """`mask` keeps episodes whose mean ratio is at least this."""
+    correction_high: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.0
+    """`truncate`: the largest weight. `mask` keeps episodes whose mean ratio is at most this."""
+    kl: Literal["none", "k1", "k2", "k3", "k1+", "k3+", "k1x", "k3x"] = "none"
+    """Estimator of the KL term to the policy at the start of learning; `k1` in the reward, the others in the loss."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """Where the KL term acts: on the tokens of an update, or as a cost of what a step leads to."""
     kl_coef: NotNegative = 0.01
     entropy_coef: NotNegative = 0.0
     averaging: Literal["token", "episode", "constant"] = "token"
@@ -62,6 +74,32 @@ class LossConfig(Settings):
     """Denominator of the ratio. One update on a batch needs none (detached); more need the trainer's."""
     epochs: Count = 1
     minibatches: Count = 1
+    overlong_limit: Count | None = None
+    """Sampled tokens of an episode at which its outcome loses all of `overlong_penalty`; None is off."""
+    overlong_buffer: Count = 4096
+    """Tokens before `overlong_limit` over which the loss grows from 0."""
+    overlong_penalty: Positive = 1.0
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        """Settings that exclude each other, or that nothing would read."""
+        if self.kl == "k1" and self.kl_in == "loss":
+            raise ValueError("loss.kl is 'k1', whose gradient is 0 on average as a loss; set loss.kl_in to 'reward', or loss.kl to 'k2'")
+        if self.kl_in == "reward" and self.kl not in ("k1", "none"):
+            raise ValueError(f"loss.kl is {self.kl!r} in the reward; there only 'k1' has the gradient of the KL divergence")
+        if self.kl_in == "reward" and self.kl == "none":
+            raise ValueError("loss.kl_in is 'reward' and loss.kl 'none'; set loss.kl to 'k1'")
+        if self.dual_clip is not None and self.surrogate != "clip":
+            raise ValueError(f"loss.dual_clip goes with loss.surrogate 'clip'; {self.surrogate!r} has none")
+        if self.surrogate == "reinforce" and self.ratio != "token":
+            raise ValueError(f"loss.ratio is {self.ratio!r}, but loss.surrogate 'reinforce' uses no ratio")
+        if self.correction != "none" and self.old_logprobs == "sampler":
+            raise ValueError("loss.correction weighs the trainer's old log-probs against the sampler's; set loss.old_logprobs to 'trainer'")
+        if self.overlong_limit is not None and self.overlong_buffer > self.overlong_limit:
+            raise ValueError(
+                f"loss.overlong_buffer is {self.overlong_buffer} and loss.overlong_limit {self.overlong_limit}; at most the limit"
+            )
+        return self
 
 
 class CloningConfig(Settings):

@@ -110,7 +110,7 @@ def policy_rows(
     weigh: Callable[[Sequence[int]], Floats],
     old_logprobs: Callable[[Scored], Floats],
 ) -> list[Row]:
-    """Rows for the policy's update.
+    """Rows for the policy's update. Where no reference has spoken, `ref_logprobs` is NaN, which no loss takes for a log-prob.
 
     Args:
         groups: Credited episodes; failed ones are left out and count nowhere.
@@ -123,7 +123,7 @@ def policy_rows(
     first_step = 0
     for e, ((g, member), weight) in enumerate(zip(kept, weights, strict=True)):
         scored = member.scored
-        zero = np.zeros(scored.episode.num_tokens)
+        unknown = np.full(scored.episode.num_tokens, np.nan)
         rows += episode_rows(
             scored.episode,
             step_T=np.repeat(np.arange(first_step, first_step + len(scored.steps)), scored.steps.lengths_S),
@@ -133,7 +133,7 @@ def policy_rows(
             sampler_logprobs=scored.episode.logprobs_T,
             advantage=spread(member.advantages_S, scored.steps),
             old_logprobs=old_logprobs(scored),
-            ref_logprobs=zero if scored.ref_logprobs_T is None else scored.ref_logprobs_T,
+            ref_logprobs=unknown if scored.ref_logprobs_T is None else scored.ref_logprobs_T,
         )
         first_step += len(scored.steps)
     return rows
@@ -151,8 +151,8 @@ def micro_batches(rows: Sequence[Row], max_tokens: int, max_rows: int) -> list[l
     return batches
 
 
-def pad(rows: Sequence[Row], device: torch.device) -> tuple[Tensor, Tensor, Batch]:
-    """Pads rows on the right.
+def pad(rows: Sequence[Row], device: torch.device, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Batch]:
+    """Pads rows on the right; what is a float in them has this data type.
 
     Returns:
         ids [B, L] (padded with 0: causal models never see it at a target), targets [B, N] (padded with 1), and the batch.
@@ -169,10 +169,10 @@ def pad(rows: Sequence[Row], device: torch.device) -> tuple[Tensor, Tensor, Batc
         mask[b, : len(row.targets)] = True
 
     def floats(columns: Sequence[Floats]) -> Tensor:
-        padded = np.zeros((num_rows, width), np.float32)
+        padded = np.zeros((num_rows, width), np.float64)
         for b, column in enumerate(columns):
             padded[b, : len(column)] = column
-        return torch.from_numpy(padded).to(device)
+        return torch.from_numpy(padded).to(device, dtype)
 
     step = np.full((num_rows, width), -1, np.int64)
     for b, row in enumerate(rows):
@@ -193,7 +193,7 @@ def pad(rows: Sequence[Row], device: torch.device) -> tuple[Tensor, Tensor, Batc
         step=tensor(step),
         episode=torch.tensor([row.episode for row in rows], device=device),
         group=torch.tensor([row.group for row in rows], device=device),
-        label=torch.tensor([row.label for row in rows], dtype=torch.float32, device=device),
+        label=torch.tensor([row.label for row in rows], dtype=dtype, device=device),
         sampler_logprobs=floats(sampled) if len(sampled) == num_rows else None,
     )
     return tensor(ids), tensor(targets), batch

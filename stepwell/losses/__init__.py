@@ -1,9 +1,30 @@
 """Pure torch: a model's outputs -> a scalar. Losses see outputs, never models."""
 
 from stepwell.losses.divergence import KlKind, check_kl_loss, kl
+from stepwell.losses.importance import Correction, Masked, Truncated
 from stepwell.losses.judge import PreferenceLoss
 from stepwell.losses.mismatch import Watched
 from stepwell.losses.policy import CloningLoss, PolicyLoss
 from stepwell.losses.reduce import Averaging, token_weights
+from stepwell.losses.surrogate import Cispo, Clip, Reinforce, Surrogate
+from stepwell.losses.value import ValueLoss
 
-__all__ = ["Averaging", "CloningLoss", "KlKind", "PolicyLoss", "PreferenceLoss", "Watched", "check_kl_loss", "kl", "token_weights"]
+__all__ = [
+    "Averaging",
+    "Cispo",
+    "Clip",
+    "CloningLoss",
+    "Correction",
+    "KlKind",
+    "Masked",
+    "PolicyLoss",
+    "PreferenceLoss",
+    "Reinforce",
+    "Surrogate",
+    "Truncated",
+    "ValueLoss",
+    "Watched",
+    "check_kl_loss",
+    "kl",
+    "token_weights",
+]

@@ -16,7 +16,7 @@ from stepwell.engine.batch import policy_rows
 from stepwell.engine.local import Budget, LocalEngine, LocalModel, Text
 from stepwell.engine.tiny import tiny_model
 from stepwell.errors import CapabilityError, ConfigError, RunError, StaleWeightsError
-from stepwell.losses import PolicyLoss, PreferenceLoss, token_weights
+from stepwell.losses import Clip, PolicyLoss, PreferenceLoss, token_weights
 from stepwell.protocols import ModelSpec, OptimizerSpec
 from stepwell.rewards.outcome import OutcomeReward
 from stepwell.rollout import rollout
@@ -261,7 +261,7 @@ LOSSES: dict[str, object] = {
     "spanning": Weighted(squared=True),
     "spanning with entropy": Weighted(squared=True, of=("logprobs", "entropy")),
     "policy": PolicyLoss(kl_coef=0.1, entropy_coef=0.01),
-    "policy by episode": PolicyLoss(level="episode", old="given", clip_low=1.0, clip_high=1e9),
+    "policy by episode": PolicyLoss(Clip(1.0, 1e9), level="episode", old="given"),
     "preference": PreferenceLoss(0.5),
 }
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ import torch
 from builders import make_batch
 from torch import Tensor
 
-from stepwell.losses import PolicyLoss, PreferenceLoss, kl, token_weights
+from stepwell.losses import Cispo, Clip, Masked, PolicyLoss, PreferenceLoss, Reinforce, kl, token_weights
+from stepwell.losses.surrogate import Objective
 from stepwell.types import Batch, Outputs, Tallies
 
 Case = dict[str, Any]
@@ -43,7 +45,8 @@ def weights(mask: list[list[int]], averaging: str, constant: float | None = None
         "token-sum": lambda: token_weights(lengths, "constant", constant=1.0 / max(num_rows, 1)),
         "sum-over": lambda: token_weights(lengths, "constant", constant=(constant or 1.0) / num_rows),
     }[averaging]()
-    return per_row[:, None] * np.array(mask)
+    weight: np.ndarray[Any, Any] = per_row[:, None] * np.array(mask)
+    return weight
 
 
 def batch_of(case: Case, weight: np.ndarray[Any, Any]) -> Batch:
@@ -82,9 +85,7 @@ def test_clipped_surrogate_of_verl(load: Load) -> None:
         if "is_weights" in case["inputs"]:
             weight = weight * np.array(case["inputs"]["is_weights"])
         loss = PolicyLoss(
-            clip_low=params["eps_low"],
-            clip_high=params["eps_high"],
-            dual_clip=params.get("dual_clip_c"),
+            Clip(params["eps_low"], params["eps_high"], params.get("dual_clip_c")),
             level="episode" if case["fn"] == "gspo" else "token",
             old="given",
         )
@@ -116,9 +117,7 @@ def test_clipped_surrogate_of_trl(load: Load) -> None:
         if "sampler_is_ratio" in case["inputs"]:
             weight = weight * np.array(case["inputs"]["sampler_is_ratio"])
         loss = PolicyLoss(
-            clip_low=params["eps_low"],
-            clip_high=params["eps_high"],
-            dual_clip=params.get("delta"),
+            Clip(params["eps_low"], params["eps_high"], params.get("delta")),
             level="episode" if params["level"] == "sequence" else "token",
             old="given",
             kl_coef=params["beta"] or None,
@@ -138,9 +137,7 @@ def test_clipped_surrogate_of_openrlhf(load: Load) -> None:
         if case["fn"] not in ("openrlhf_ppo", "openrlhf_gspo") or "correction" in params:
             continue  # a correction for the sampler's log-probs is not part of this loss
         loss = PolicyLoss(
-            clip_low=params["eps_low"],
-            clip_high=params["eps_high"],
-            dual_clip=params["dual_clip_c"],
+            Clip(params["eps_low"], params["eps_high"], params["dual_clip_c"]),
             level="episode" if case["fn"] == "openrlhf_gspo" else "token",
             old="given",
         )
@@ -150,16 +147,89 @@ def test_clipped_surrogate_of_openrlhf(load: Load) -> None:
     assert seen == 9
 
 
+def test_cispo(load: Load) -> None:
+    """verl's bound is 1 + eps_high, TRL's is eps_high itself, with no lower one."""
+    seen = 0
+    for case in load("policy_loss_verl") + load("policy_loss_trl"):
+        params = case["params"]
+        if case["fn"] == "cispo":
+            loss = PolicyLoss(Cispo(params["eps_low"], params["eps_high"]), old="given")
+            weight = weights(case["inputs"]["mask"], params["agg"])
+        elif case["fn"] == "trl_cispo":
+            loss = PolicyLoss(
+                Cispo(1.0, params["eps_high"] - 1.0), old="given", level="episode" if params["level"] == "sequence" else "token"
+            )
+            items = params["num_items_in_batch"] * params["grad_accum"] / params["steps_per_generation"]
+            weight = weights(case["inputs"]["mask"], "sum-over", items)
+        else:
+            continue
+        tallies = check(case, loss, weight, tolerance_of(case))
+        if "metric_cispo_clip_ratio" in case["outputs"]:
+            """TRL counts only what is bounded above where the advantage is positive: in these cases, nothing is bounded at all."""
+            assert case["outputs"]["metric_cispo_clip_ratio"] == tallies["policy/clip_share"].value == 0.0
+        seen += 1
+    assert seen == 6
+
+
+def test_reinforce_is_gpg(load: Load) -> None:
+    cases = [case for case in load("policy_loss_verl") if case["fn"] == "gpg"]
+    for case in cases:
+        check(case, PolicyLoss(Reinforce()), weights(case["inputs"]["mask"], case["params"]["agg"]), tolerance_of(case))
+    assert len(cases) == 1
+
+
+def test_masked_importance_sampling_of_openrlhf(load: Load) -> None:
+    cases = [case for case in load("policy_loss_openrlhf") if "correction" in case["params"]]
+    for case in cases:
+        params = case["params"]
+        assert params["correction"] == "seq-mask-tis"
+        loss = PolicyLoss(Clip(params["eps_low"], params["eps_high"]), old="given", correction=Masked(*params["thresholds"]))
+        batch = batch_of(case, weights(case["inputs"]["mask"], params["agg"]))
+        batch = replace(batch, sampler_logprobs=torch.tensor(case["inputs"]["sampler_log_probs"], dtype=torch.float64))
+        value, grad, tallies = differentiate(loss, case, batch)
+        assert value == pytest.approx(case["outputs"]["loss"], rel=1e-7)
+        assert torch.allclose(grad, torch.tensor(case["outputs"]["grad_log_probs"], dtype=torch.float64), rtol=1e-7, atol=1e-9)
+        assert 0.0 < tallies["sampler/corrected_share"].value < 1.0
+    assert len(cases) == 1
+
+
+@dataclass(frozen=True)
+class Sapo:
+    """A surrogate of one's own: a soft gate in place of the clip, `4 / tau sigmoid(tau (rho - 1)) A` (SAPO, arXiv 2511.20347)."""
+
+    positive: float
+    negative: float
+
+    def __call__(self, logprobs: Tensor, ratio: Tensor, advantage: Tensor) -> Objective:
+        tau = torch.where(advantage > 0, self.positive, self.negative)
+        return Objective(4.0 / tau * torch.sigmoid(tau * (ratio - 1.0)) * advantage, torch.zeros_like(ratio, dtype=torch.bool))
+
+
+def test_a_surrogate_of_ones_own_is_sapo(load: Load) -> None:
+    seen = 0
+    for case in load("policy_loss_verl") + load("policy_loss_trl"):
+        if not case["fn"].endswith("sapo"):
+            continue
+        params = case["params"]
+        level: Literal["token", "episode"] = "episode" if params.get("level") == "sequence" else "token"
+        loss = PolicyLoss(Sapo(params["tau_pos"], params["tau_neg"]), old="given", level=level)
+        check(case, loss, weights(case["inputs"]["mask"], params.get("agg", "seq-mean-token-mean")), tolerance_of(case))
+        seen += 1
+    assert seen == 5
+
+
 def test_kl_estimators(load: Load) -> None:
     seen = set()
     for case in load("kl"):
         params, inputs = case["params"], case["inputs"]
-        estimator = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}.get(params["estimator"], params["estimator"])
-        if estimator not in ("k1", "k2", "k3", "k1+", "k3+") or params.get("ratio_weighted"):
-            continue
+        estimator = {"kl": "k1", "mse": "k2", "low_var_kl": "k3", "k2+": "k2"}.get(params["estimator"], params["estimator"])
+        estimator += "x" if params.get("ratio_weighted") else ""
+        if estimator.startswith("abs"):
+            continue  # |d|: an estimate of no divergence
         clamps = {"log_limit": 20.0, "value_limit": 10.0} if estimator.startswith("k3") and not case["fn"].startswith("trl") else {}
+        old = {"old_logprobs": torch.tensor(inputs["old_log_probs"], dtype=torch.float64)} if "old_log_probs" in inputs else {}
         logprobs = torch.tensor(inputs["log_probs"], dtype=torch.float64, requires_grad=True)
-        value = kl(logprobs, torch.tensor(inputs["ref_log_probs"], dtype=torch.float64), estimator, **clamps)  # type: ignore[arg-type]
+        value = kl(logprobs, torch.tensor(inputs["ref_log_probs"], dtype=torch.float64), estimator, **clamps, **old)  # type: ignore[arg-type]
         (grad,) = torch.autograd.grad(value.sum(), logprobs)
         tolerance = tolerance_of(case)
         outputs = {name: torch.tensor(numbers, dtype=torch.float64) for name, numbers in case["outputs"].items()}
@@ -167,7 +237,7 @@ def test_kl_estimators(load: Load) -> None:
         for name, expected in outputs.items():
             assert torch.allclose(ours[name], expected, rtol=tolerance, atol=tolerance), (case["name"], name)
         seen.add((case["fn"], case["name"]))
-    assert len(seen) == 17
+    assert len(seen) == 21
 
 
 def test_averaging_of_verl(load: Load) -> None:

@@ -13,15 +13,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from stepwell.losses import CloningLoss, PolicyLoss, PreferenceLoss, kl, token_weights
+from stepwell.losses import Cispo, Clip, CloningLoss, Masked, PolicyLoss, PreferenceLoss, Reinforce, Surrogate, Truncated, kl, token_weights
 from stepwell.protocols import Loss
 from stepwell.types import Batch, Outputs, Tallies
 
 LOSSES: dict[str, Loss] = {
     "detached": PolicyLoss(kl_coef=0.2, entropy_coef=0.1),
-    "given": PolicyLoss(old="given", dual_clip=3.0, kl_coef=0.2, kl_kind="k3"),
+    "given": PolicyLoss(Clip(dual=3.0), old="given", kl_coef=0.2, kl_kind="k3"),
     "step": PolicyLoss(old="given", level="step", pooling="sum"),
     "episode": PolicyLoss(old="given", level="episode"),
+    "episode sum": PolicyLoss(old="given", level="episode", pooling="sum"),
+    "reinforce": PolicyLoss(Reinforce(), kl_coef=0.1, kl_kind="k1+"),
+    "importance sampling": PolicyLoss(Clip(1.0, math.inf), old="given"),
+    "clip higher": PolicyLoss(Clip(0.2, 0.28), old="given", kl_coef=0.1, kl_kind="k3+"),
+    "cispo": PolicyLoss(Cispo(1.0, 0.5), old="given", kl_coef=0.1, kl_kind="k3x"),
+    "cispo of steps": PolicyLoss(Cispo(0.3, 0.5), old="given", level="step", pooling="sum"),
+    "truncated": PolicyLoss(old="given", correction=Truncated(1.5), kl_coef=0.1, kl_kind="k1x"),
+    "truncated detached": PolicyLoss(correction=Truncated(1.5)),
+    "masked": PolicyLoss(old="given", correction=Masked(0.5, 1.5)),
     "cloning": CloningLoss(),
     "preference": PreferenceLoss(beta=0.5),
 }
@@ -45,7 +54,7 @@ def draw(seed: int, rows: int = 6, width: int = 5) -> tuple[Outputs, Batch]:
     label = torch.randint(0, 2, (rows,), generator=generator)[episode].double()
     step = ids[:, None] * width + torch.arange(width) // 2
     weight = torch.rand(rows, width, generator=generator, dtype=torch.float64)
-    batch = Batch(mask, weight, normal(), normal(), normal(), normal(), normal(), step, episode, episode // 2, label)
+    batch = Batch(mask, weight, normal(), normal(), normal(), normal(), normal(), step, episode, episode // 2, label, normal())
     return Outputs(normal() - 1.0, normal().abs()), batch
 
 
@@ -57,8 +66,8 @@ def differentiate(loss: Loss, outputs: Outputs, batch: Batch) -> tuple[float, Te
 
 
 def each(batch: Batch, change: Callable[[str, Tensor], Tensor]) -> Batch:
-    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    return Batch(**{name: None if value is None else change(name, value) for name, value in values.items()})
+    known = {field.name: getattr(batch, field.name) for field in fields(batch) if getattr(batch, field.name) is not None}
+    return replace(batch, **{name: change(name, values) for name, values in known.items()})
 
 
 def close(first: Tallies, second: Tallies) -> bool:
@@ -138,11 +147,14 @@ def test_micro_batches_give_the_same_gradient_and_tallies(loss: Loss, seed: int,
         assert sum(part[2][name].weight for part in parts) == pytest.approx(tally.weight)
 
 
-@pytest.mark.parametrize("loss", [LOSSES[name] for name in ("given", "cloning", "preference")])
+SMOOTH = ("given", "importance sampling", "truncated", "masked", "cloning", "preference")
+
+
+@pytest.mark.parametrize("loss", [LOSSES[name] for name in SMOOTH])
 @few
 @given(seed=seeds)
 def test_gradients_are_those_of_finite_differences(loss: Loss, seed: int) -> None:
-    """Pooled and detached ratios are left out: they hold parts that are constant on purpose."""
+    """Left out is what holds parts that are constant on purpose: pooled and detached ratios, CISPO's weight, straight-through KL."""
     outputs, batch = draw(seed, rows=4, width=3)
     _, grad, _ = differentiate(loss, outputs, batch)
     nudge = 1e-6
@@ -154,17 +166,91 @@ def test_gradients_are_those_of_finite_differences(loss: Loss, seed: int) -> Non
         assert ((up - down) / (2 * nudge)).item() == pytest.approx(grad[row, column].item(), abs=1e-5, rel=1e-5)
 
 
+SURROGATES = {
+    "reinforce": Reinforce(),
+    "clip": Clip(),
+    "dual clip": Clip(0.2, 0.28, dual=3.0),
+    "importance sampling": Clip(1.0, math.inf),
+    "cispo": Cispo(),
+}
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES.values(), ids=SURROGATES.keys())
 @pytest.mark.parametrize("old", ["detached", "given"])
 @pytest.mark.parametrize("level", ["token", "step", "episode"])
 @pytest.mark.parametrize("pooling", ["sum", "mean"])
-@few
+@settings(max_examples=3)
 @given(seed=seeds)
-def test_at_ratio_one_the_gradient_is_that_of_reinforce(old: str, level: str, pooling: str, seed: int) -> None:
+def test_at_ratio_one_the_gradient_is_that_of_reinforce(surrogate: Surrogate, old: str, level: str, pooling: str, seed: int) -> None:
     outputs, batch = draw(seed)
-    loss = PolicyLoss(old=old, level=level, pooling=pooling, dual_clip=3.0)  # type: ignore[arg-type]
+    if isinstance(surrogate, Reinforce):
+        level = "token"
+    loss = PolicyLoss(surrogate, level=level, pooling=pooling, old=old)  # type: ignore[arg-type]
     _, grad, tallies = differentiate(loss, outputs, replace(batch, old_logprobs=outputs.logprobs))
     assert torch.allclose(grad, torch.where(batch.mask, -batch.weight * batch.advantage, 0.0), rtol=1e-12)
     assert tallies["policy/clip_share"].total == 0.0
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES.values(), ids=SURROGATES.keys())
+@few
+@given(seed=seeds)
+def test_the_ratio_bounds_every_pull(surrogate: Surrogate, seed: int) -> None:
+    """A token's pull is -w A times the ratio, a bound of it, or 0: never of another sign, and REINFORCE's is -w A."""
+    outputs, batch = draw(seed)
+    _, grad, _ = differentiate(PolicyLoss(surrogate, old="given"), outputs, batch)
+    pull = torch.where(batch.mask, -grad / (batch.weight * batch.advantage), 0.0)
+    ratio = torch.where(batch.mask, torch.exp(outputs.logprobs - batch.old_logprobs), 0.0)
+    assert torch.all(pull >= -1e-12)
+    if isinstance(surrogate, Cispo):
+        assert torch.allclose(pull, torch.where(batch.mask, ratio.clamp(1 - surrogate.low, 1 + surrogate.high), 0.0))
+    elif isinstance(surrogate, Reinforce):
+        assert torch.allclose(pull, batch.mask.double())
+    else:
+        assert torch.all((pull.abs() < 1e-12) | torch.isclose(pull, ratio))
+
+
+@pytest.mark.parametrize("level", ["step", "episode"])
+@few
+@given(seed=seeds, shift=st.floats(-0.5, 0.5))
+def test_gspo_by_token_is_gspo_where_advantages_are_equal(level: str, seed: int, shift: float) -> None:
+    """The gradient of s A for the whole group of tokens, s = exp(mean log-ratio), is that of sum over its n tokens of s_t A / n."""
+    outputs, batch = draw(seed, rows=4)
+    batch = replace(batch, weight=torch.ones_like(batch.weight), advantage=torch.full_like(batch.weight, 1.0 + shift))
+    owner = batch.step if level == "step" else batch.episode[:, None].expand_as(batch.step)
+    logprobs = outputs.logprobs.detach().requires_grad_()
+    numbers, inverse = torch.unique(owner[batch.mask], return_inverse=True)
+    count = torch.bincount(inverse, minlength=len(numbers))
+    mean = torch.zeros(len(numbers), dtype=torch.float64).index_add(0, inverse, (logprobs - batch.old_logprobs)[batch.mask]) / count
+    (whole,) = torch.autograd.grad(-(torch.exp(mean) * (1.0 + shift)).sum(), logprobs)
+    weight = torch.zeros_like(batch.weight)
+    weight[batch.mask] = 1.0 / count[inverse].double()
+    _, grad, _ = differentiate(
+        PolicyLoss(Clip(1.0, math.inf), level=level, old="given"),  # type: ignore[arg-type]
+        outputs,
+        replace(batch, weight=weight),
+    )
+    assert torch.allclose(grad, whole, rtol=1e-10)
+
+
+@few
+@given(seed=seeds, cap=st.floats(1.0, 4.0))
+def test_a_correction_only_scales_the_surrogate(seed: int, cap: float) -> None:
+    """Weights lie in [0, cap], are 1 where sampler and trainer agree, and leave KL and entropy alone."""
+    outputs, batch = draw(seed)
+    plain, corrected = PolicyLoss(old="given"), PolicyLoss(old="given", correction=Truncated(cap))
+    agreed = replace(batch, sampler_logprobs=batch.old_logprobs)
+    assert torch.equal(differentiate(plain, outputs, batch)[1], differentiate(corrected, outputs, agreed)[1])
+    assert differentiate(corrected, outputs, agreed)[2]["sampler/corrected_share"].total == 0.0
+    _, grad, tallies = differentiate(corrected, outputs, batch)
+    assert batch.sampler_logprobs is not None
+    weight = torch.exp(batch.old_logprobs - batch.sampler_logprobs).clamp(max=cap)
+    assert torch.allclose(grad, differentiate(plain, outputs, batch)[1] * torch.where(batch.mask, weight, 1.0))
+    assert tallies["sampler/weight_mean"].total == pytest.approx(weight[batch.mask].sum().item())
+    still = replace(batch, advantage=torch.zeros_like(batch.advantage))
+    terms = {"kl_coef": 0.3, "entropy_coef": 0.1}
+    one, two = (differentiate(replace(loss, **terms), outputs, still) for loss in (plain, corrected))  # type: ignore[arg-type]
+    assert one[0] == two[0]
+    assert torch.equal(one[1], two[1])
 
 
 @few
@@ -188,22 +274,50 @@ def test_one_pair_a_group_is_the_same_as_plain_dpo(seed: int) -> None:
     assert PreferenceLoss(0.1)(outputs, batch)[0].item() == pytest.approx(expected.item())
 
 
+logits_of_a_vocabulary = st.lists(st.floats(-3, 3), min_size=2, max_size=5)
+
+
 @few
-@given(st.lists(st.floats(-3, 3), min_size=2, max_size=5), st.data())
+@given(logits_of_a_vocabulary, st.data())
 def test_kl_estimators_are_unbiased_on_an_enumerable_vocabulary(logits: list[float], data: st.DataObject) -> None:
-    """k1 and k3 in value, k2 and the straight-through ones in gradient; k1 as a loss has expected gradient 0."""
-    other = data.draw(st.lists(st.floats(-3, 3), min_size=len(logits), max_size=len(logits)))
+    """k1 and k3 in value; k2, the straight-through and the ratio-weighted ones in gradient; k1 as a loss has expected gradient 0."""
+    same = st.lists(st.floats(-3, 3), min_size=len(logits), max_size=len(logits))
     theta = torch.tensor(logits, dtype=torch.float64, requires_grad=True)
-    ref = torch.log_softmax(torch.tensor(other, dtype=torch.float64), 0)
+    ref, old = (torch.log_softmax(torch.tensor(data.draw(same), dtype=torch.float64), 0) for _ in range(2))
     logprobs = torch.log_softmax(theta, 0)
     probs = logprobs.exp().detach()
     exact = (logprobs.exp() * (logprobs - ref)).sum()
     (exact_grad,) = torch.autograd.grad(exact, theta, retain_graph=True)
-    for kind in ("k1", "k3", "k1+", "k3+"):
-        assert (probs * kl(logprobs, ref, kind)).sum().item() == pytest.approx(exact.item(), abs=1e-9)  # type: ignore[arg-type]
-    for kind, expected in {"k2": exact_grad, "k1+": exact_grad, "k3+": exact_grad, "k1": torch.zeros_like(theta)}.items():
+    (forward_grad,) = torch.autograd.grad((ref.exp() * (ref - logprobs)).sum(), theta, retain_graph=True)
+    zero = torch.zeros_like(theta)
+    for kind in ("k1", "k3", "k1+", "k3+", "k1x", "k3x"):
+        assert (probs * kl(logprobs, ref, kind)).sum().item() == pytest.approx(exact.item(), abs=1e-9)
+    expected = {"k1": zero, "k2": exact_grad, "k3": forward_grad, **dict.fromkeys(("k1+", "k3+", "k1x", "k3x"), exact_grad)}
+    for kind, expected_grad in expected.items():
         (grad,) = torch.autograd.grad((probs * kl(logprobs, ref, kind)).sum(), theta, retain_graph=True)  # type: ignore[arg-type]
-        assert torch.allclose(grad, expected, atol=1e-9)
+        assert torch.allclose(grad, expected_grad, atol=1e-9), kind
+    for kind in ("k1x", "k3x"):  # Sampled by an older policy: the others would need its tokens reweighted.
+        value = (old.exp() * kl(logprobs, ref, kind, old_logprobs=old)).sum()  # type: ignore[arg-type]
+        assert value.item() == pytest.approx(exact.item(), abs=1e-9)
+        assert torch.allclose(torch.autograd.grad(value, theta, retain_graph=True)[0], exact_grad, atol=1e-9), kind
+
+
+@few
+@given(logits_of_a_vocabulary, st.data())
+def test_importance_sampling_of_another_policys_tokens_is_exact(logits: list[float], data: st.DataObject) -> None:
+    """E_old[ratio A] has the gradient of E_pi[A]; and so has E_sampler of it, corrected without a cap, for any sampler."""
+    same = st.lists(st.floats(-2, 2), min_size=len(logits), max_size=len(logits))
+    theta = torch.tensor(logits, dtype=torch.float64, requires_grad=True)
+    old, sampler = (torch.log_softmax(torch.tensor(data.draw(same), dtype=torch.float64), 0) for _ in range(2))
+    advantage = torch.tensor(data.draw(same), dtype=torch.float64)
+    logprobs = torch.log_softmax(theta, 0)
+    (exact,) = torch.autograd.grad(-(logprobs.exp() * advantage).sum(), theta, retain_graph=True)
+    _, empty = draw(0, rows=1, width=len(logits))
+    for said, correction in ((old, None), (sampler, Truncated(math.inf))):
+        batch = replace(empty, mask=torch.ones_like(empty.mask), weight=said.exp()[None], advantage=advantage[None], old_logprobs=old[None])
+        loss = PolicyLoss(Clip(1.0, math.inf), old="given", correction=correction)
+        value, _ = loss(Outputs(logprobs[None]), replace(batch, sampler_logprobs=said[None]))
+        assert torch.allclose(torch.autograd.grad(value, theta, retain_graph=True)[0], exact, atol=1e-9)
 
 
 @few

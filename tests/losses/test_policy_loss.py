@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from builders import make_batch
 from torch import Tensor
 
-from stepwell.errors import CapabilityError, ConfigError
-from stepwell.losses import CloningLoss, PolicyLoss, kl, token_weights
+from stepwell.errors import CapabilityError, ConfigError, ContractViolation
+from stepwell.losses import Cispo, Clip, CloningLoss, Masked, PolicyLoss, Reinforce, Surrogate, Truncated, kl, token_weights
 from stepwell.protocols import Loss
 from stepwell.types import Batch, Outputs
 
@@ -42,7 +44,7 @@ def run(
 )
 def test_u47_the_corners_of_the_surrogate(advantage: float, ratio: float, dual_clip: float | None, loss: float, has_gradient: bool) -> None:
     batch = make_batch([[1]], advantage=[[advantage]], old=[[-3.0]])
-    value, grad, tallies = run(PolicyLoss(old="given", dual_clip=dual_clip), [[-3.0 + math.log(ratio)]], batch)
+    value, grad, tallies = run(PolicyLoss(Clip(dual=dual_clip), old="given"), [[-3.0 + math.log(ratio)]], batch)
     assert value == pytest.approx(loss)
     assert grad[0][0] == pytest.approx(-advantage * ratio if has_gradient else 0.0)
     assert tallies["policy/clip_share"] == (0.0 if has_gradient else 1.0)
@@ -50,9 +52,41 @@ def test_u47_the_corners_of_the_surrogate(advantage: float, ratio: float, dual_c
     assert tallies["policy/approx_kl_old"] == pytest.approx(ratio - 1 - math.log(ratio))
 
 
+@pytest.mark.parametrize(
+    ("surrogate", "ratio", "pull"),
+    [
+        (Cispo(0.2, 0.28), 10.0, 1.28),
+        (Cispo(0.2, 0.28), 1.1, 1.1),
+        (Cispo(0.2, 0.28), 0.1, 0.8),
+        (Cispo(high=0.28), 0.1, 0.1),
+        (Reinforce(), 10.0, 1.0),
+        (Clip(1.0, math.inf), 10.0, 10.0),
+        (Clip(1.0, math.inf), 0.1, 0.1),
+    ],
+)
+@pytest.mark.parametrize("advantage", [2.0, -2.0])
+def test_surrogates_that_never_stop_a_token(surrogate: Surrogate, ratio: float, pull: float, advantage: float) -> None:
+    """CISPO's value is its weight x A log pi; REINFORCE's is A log pi, whatever the ratio."""
+    logprob = -3.0 + math.log(ratio)
+    batch = make_batch([[1]], advantage=[[advantage]], old=[[-3.0]], weight=[[0.5]])
+    value, grad, tallies = run(PolicyLoss(surrogate, old="given"), [[logprob]], batch)
+    assert grad[0][0] == pytest.approx(-0.5 * pull * advantage)
+    assert value == pytest.approx(-0.5 * pull * advantage * (1.0 if isinstance(surrogate, Clip) else logprob))
+    assert tallies["policy/clip_share"] == float(isinstance(surrogate, Cispo) and pull != ratio)
+    assert tallies["policy/ratio_mean"] == pytest.approx(ratio)
+
+
+def test_cispo_bounds_the_ratio_that_a_step_shares() -> None:
+    batch = make_batch([[1, 1, 1]], advantage=[[1.0, 1.0, -1.0]], old=[[-1.0, -1.0, -1.0]], step=[[4, 4, 7]])
+    loss = PolicyLoss(Cispo(high=0.2), old="given", level="step", pooling="sum")
+    _, grad, tallies = run(loss, [[-0.9, -0.8, -0.95]], batch)
+    assert grad[0] == pytest.approx([-1.2, -1.2, math.exp(0.05)])
+    assert tallies["policy/clip_share"] == pytest.approx(2 / 3)
+
+
 def test_the_clip_range_is_asymmetric() -> None:
     batch = make_batch([[1, 1]], advantage=[[1.0, -1.0]], old=[[0.0, 0.0]])
-    value, _, _ = run(PolicyLoss(old="given", clip_low=0.1, clip_high=0.28), [[1.0, -1.0]], batch)
+    value, _, _ = run(PolicyLoss(Clip(0.1, 0.28), old="given"), [[1.0, -1.0]], batch)
     assert value == pytest.approx(-1.28 + 0.9)
 
 
@@ -68,7 +102,7 @@ def test_detached_old_ignores_the_recorded_ones() -> None:
 def test_a_step_shares_one_ratio(pooling: str, log_ratios: list[float]) -> None:
     """Log-ratios .1 and .2 make one step, .05 another; the gradient of a token is -w A rho of its step."""
     batch = make_batch([[1, 1, 1]], advantage=[[1.0, 1.0, 2.0]], old=[[-1.0, -1.0, -1.0]], step=[[4, 4, 7]])
-    loss = PolicyLoss(old="given", level="step", pooling=pooling, clip_high=9.0)  # type: ignore[arg-type]
+    loss = PolicyLoss(Clip(high=9.0), old="given", level="step", pooling=pooling)  # type: ignore[arg-type]
     value, grad, _ = run(loss, [[-0.9, -0.8, -0.95]], batch)
     rho = [math.exp(x) for x in log_ratios]
     assert value == pytest.approx(-(rho[0] + rho[1] + 2 * rho[2]))
@@ -77,7 +111,7 @@ def test_a_step_shares_one_ratio(pooling: str, log_ratios: list[float]) -> None:
 
 def test_an_episode_in_two_rows_shares_one_ratio() -> None:
     batch = make_batch([[1, 1], [1, 0], [1, 0]], advantage=[[1.0, 1.0]] * 3, old=[[-1.0, -1.0]] * 3, episode=[5, 5, 6])
-    loss = PolicyLoss(old="given", level="episode", clip_high=9.0)
+    loss = PolicyLoss(Clip(high=9.0), old="given", level="episode")
     _, grad, _ = run(loss, [[-0.9, -0.8], [-1.0, NAN], [-0.5, NAN]], batch)
     assert loss.spans_rows
     assert grad[0] == pytest.approx([-math.exp(0.1)] * 2)
@@ -141,6 +175,108 @@ def test_u30_one_token_counts() -> None:
     assert (value, grad, tallies["policy/loss"]) == (-2.0, [[0.0, -2.0]], -2.0)
 
 
+@pytest.mark.parametrize("surrogate", [Reinforce(), Clip(dual=3.0), Cispo()])
+def test_u30_every_surrogate_is_zero_where_nothing_counts(surrogate: Surrogate) -> None:
+    batch = replace(make_batch([[0, 0], [0, 0]], advantage=[[NAN, 1.0]] * 2), sampler_logprobs=torch.full((2, 2), NAN))
+    for correction in (None, Truncated(), Masked()):
+        loss = PolicyLoss(surrogate, old="given", correction=correction, kl_coef=0.1, kl_kind="k3x")
+        value, grad, tallies = run(loss, [[NAN, NAN]] * 2, batch)
+        assert (value, grad) == (0.0, [[0.0, 0.0]] * 2)
+        assert math.isnan(tallies["policy/loss"])
+
+
+# -- the sampler's mismatch ---------------------------------------------------------------------------------------------------
+
+
+def mismatched(distance: list[list[float]], episode: list[int] | None = None) -> Batch:
+    """Old log-probs of -1; the sampler said `distance` nats less. A NaN stands outside the mask."""
+    mask = [[0 if math.isnan(d) else 1 for d in row] for row in distance]
+    batch = make_batch(mask, advantage=[[1.0] * len(row) for row in distance], old=[[-1.0] * len(row) for row in distance], episode=episode)
+    return replace(batch, sampler_logprobs=-1.0 - torch.tensor(distance, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("old", ["given", "detached"])
+def test_truncated_importance_sampling_by_hand(old: str) -> None:
+    """The trainer finds a token twice, four times, half as likely as the sampler, or equally: weights 2, 3 (cut), 1/2, 1."""
+    batch = mismatched([[math.log(2.0), math.log(4.0), math.log(0.5), 0.0, NAN]])
+    _, grad, tallies = run(PolicyLoss(old=old, correction=Truncated(3.0)), [[-1.0] * 5], batch)  # type: ignore[arg-type]
+    assert grad[0] == pytest.approx([-2.0, -3.0, -0.5, -1.0, 0.0])
+    assert tallies["sampler/corrected_share"] == 0.25
+    assert tallies["sampler/weight_mean"] == pytest.approx(6.5 / 4)
+
+
+def test_masked_importance_sampling_leaves_out_whole_episodes() -> None:
+    """Episode 5 lies in two rows: its mean distance is 0.5, though that of its first row is 0.2."""
+    batch = mismatched([[0.1, 0.3], [1.1, NAN], [-0.3, 0.5]], episode=[5, 5, 6])
+    loss = PolicyLoss(old="given", correction=Masked(math.exp(-0.4), math.exp(0.4)))
+    _, grad, tallies = run(loss, [[-1.0, -1.0]] * 3, batch)
+    assert loss.spans_rows
+    assert grad == [[0.0, 0.0], [0.0, 0.0], pytest.approx([-math.exp(-0.3), -math.exp(0.5)])]
+    assert tallies["sampler/corrected_share"] == pytest.approx(3 / 5)
+
+
+def test_a_correction_bounds_what_a_broken_sampler_can_do() -> None:
+    """Log-probs of the sampler that are off by hundreds of nats stay finite."""
+    batch = mismatched([[500.0, -500.0]])
+    _, grad, _ = run(PolicyLoss(old="given", correction=Truncated(2.0)), [[-1.0, -1.0]], batch)
+    assert grad[0] == pytest.approx([-2.0, 0.0], abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Truncated(0.5), "The cap of importance weights is 0.5; it needs to be at least 1"),
+        (lambda: Truncated(NAN), "The cap of importance weights is nan"),
+        (lambda: Masked(1.2, 2.0), r"Episodes are kept in \[1.2, 2.0\]; the bounds need to hold 1"),
+        (lambda: Clip(low=1.5), r"The clip range is \[1 - 1.5, 1 \+ 0.2\]; low lies in \[0, 1\]"),
+        (lambda: Clip(high=NAN), "The clip range is .*nan"),
+        (lambda: Clip(dual=1.0), "The dual clip is 1.0; it needs to be a number above 1"),
+        (lambda: Cispo(high=-0.1), "The clip range"),
+    ],
+)
+def test_ranges_that_cannot_work_are_refused(build: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build()
+
+
+# -- what is missing ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("loss", "column", "what"),
+    [
+        (PolicyLoss(), "advantage", "advantages"),
+        (PolicyLoss(old="given"), "old_logprobs", "old log-probs"),
+        (PolicyLoss(kl_coef=0.0), "ref_logprobs", "reference's log-probs"),
+        (PolicyLoss(correction=Truncated()), "sampler_logprobs", "sampler's log-probs"),
+    ],
+)
+def test_a_column_that_is_missing_is_no_number(loss: PolicyLoss, column: str, what: str) -> None:
+    """A reference that nobody computed must not be taken for one of probability 1 (log-prob 0)."""
+    logprobs = [[-1.0, -1.0, -1.0], [-1.0, -1.0, -1.0]]
+    whole = replace(mismatched([[0.0, 0.0, 0.0], [0.0, NAN, 0.0]]), ref_logprobs=torch.full((2, 3), -1.0, dtype=torch.float64))
+    hole = torch.full((2, 3), -1.0, dtype=torch.float64)
+    hole[1, 1] = NAN
+    run(loss, logprobs, replace(whole, **{column: hole}))  # outside the mask it may be anything
+    hole[0, 2] = NAN
+    with pytest.raises(ConfigError, match=f"reads the {what}, and 1 of 5 targets have none"):
+        run(loss, logprobs, replace(whole, **{column: hole}))
+
+
+def test_no_column_of_the_sampler_at_all() -> None:
+    with pytest.raises(ConfigError, match="reads the sampler's log-probs, and 2 of 2 targets have none"):
+        run(PolicyLoss(correction=Truncated()), [[-1.0, -1.0]], make_batch([[1, 1]]))
+
+
+@pytest.mark.parametrize("loss", [PolicyLoss(), PolicyLoss(old="given", level="step"), CloningLoss()])
+def test_a_mask_of_another_length_is_refused(loss: Loss) -> None:
+    batch = make_batch([[1, 1, 1]])
+    with pytest.raises(ContractViolation, match=r"a mask of shape \(1, 3\).*all need the mask's"):
+        run(loss, [[-1.0, -1.0]], batch)
+    with pytest.raises(ContractViolation, match="a mask of shape"):
+        run(loss, [[-1.0, -1.0, -1.0]], replace(batch, weight=torch.ones(1, 2, dtype=torch.float64)))
+
+
 # -- KL -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -160,7 +296,7 @@ def test_u40_kl_does_not_see_masked_tokens() -> None:
     assert grad == [[0.0] * 5]
 
 
-@pytest.mark.parametrize("kind", ["k2", "k3", "k1+", "k3+"])
+@pytest.mark.parametrize("kind", ["k2", "k3", "k1+", "k3+", "k1x", "k3x"])
 def test_u51_a_step_on_the_kl_term_lowers_the_exact_kl(kind: str) -> None:
     """Two actions, each sampled as often as the policy says; reward 0."""
     logits = torch.tensor([1.0, -1.0], dtype=torch.float64, requires_grad=True)
@@ -189,6 +325,9 @@ def test_kl_values_by_hand() -> None:
     assert kl(logprobs, ref, "k1").tolist() == [0.5, -2.0]
     assert kl(logprobs, ref, "k2").tolist() == [0.125, 2.0]
     assert kl(logprobs, ref, "k3").tolist() == pytest.approx([math.exp(-0.5) - 0.5, math.exp(2.0) - 3.0])
+    old = torch.tensor([-1.0 - math.log(2.0), -3.0], dtype=torch.float64)
+    assert kl(logprobs, ref, "k1x", old_logprobs=old).tolist() == pytest.approx([1.0, -2.0])
+    assert kl(logprobs, ref, "k3x", old_logprobs=old).tolist() == pytest.approx([2 * (math.exp(-0.5) - 0.5), math.exp(2.0) - 3.0])
     assert kl(logprobs, ref, "k3", value_limit=1.0).tolist() == pytest.approx([math.exp(-0.5) - 0.5, 1.0])
 
 
@@ -211,9 +350,7 @@ def test_the_entropy_bonus_raises_entropy() -> None:
         ({"kl_kind": "k4"}, "Unknown KL estimator 'k4'"),
         ({"level": "steps"}, "PolicyLoss.level is 'steps'; did you mean 'step'"),
         ({"old": "sampler"}, "PolicyLoss.old is 'sampler'"),
-        ({"clip_low": 1.5}, "clip_low is 1.5"),
-        ({"clip_high": NAN}, "clip_high nan"),
-        ({"dual_clip": 1.0}, "dual_clip is 1.0; it needs to be above 1"),
+        ({"surrogate": Reinforce(), "level": "step"}, "Reinforce has no ratio that could be shared"),
         ({"kl_coef": -0.1}, "kl_coef is -0.1"),
         ({"entropy_coef": math.inf}, "entropy_coef is inf"),
     ],
