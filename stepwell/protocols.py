@@ -124,9 +124,9 @@ class KeptPolicy(Policy, Saveable, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OptimizerSpec:
-    """`adamw`, or `muon`: Muon on hidden matrices and AdamW on all else at `rest_scale` x its learning rate."""
+    """`adamw`; `muon`: Muon on hidden matrices and AdamW on all else at `rest_scale` x its learning rate; `sgd`: plain gradient descent."""
 
-    kind: Literal["adamw", "muon"] = "adamw"
+    kind: Literal["adamw", "muon", "sgd"] = "adamw"
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0

@@ -1,4 +1,4 @@
-"""AdamW and Muon over float32 master weights, with an exact state on disk."""
+"""AdamW, Muon and plain gradient descent over float32 master weights (float64 ones stay), with an exact state on disk."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Optimizer:
     """Clips, steps, and keeps bfloat16 weights in line with their float32 masters.
 
     With `muon`, hidden matrices take Muon (Jordan et al. 2024, `torch.optim.Muon` with match_rms_adamw) and all else AdamW at
-    `rest_scale` x the learning rate.
+    `rest_scale` x the learning rate. Plain gradient descent (`sgd`) has no state.
 
     Args:
         params: The weights that are computed with, by name.
         spec: Kind and settings.
         matrices: Names of the weights that map hidden states to hidden states (no embedding, no vocabulary projection, no head).
-        masters: Float32 weights of the same names; None makes them from `params` (they are the same where those are float32).
+        masters: Weights of the same names, float32 or more; None makes them from `params` (they are the same where those are precise).
     """
 
     def __init__(
@@ -37,7 +37,8 @@ class Optimizer:
         masters: dict[str, nn.Parameter] | None = None,
     ) -> None:
         self.params, self.spec, self.matrices = params, spec, matrices
-        self.masters = masters or {n: p if p.dtype == torch.float32 else nn.Parameter(p.detach().float()) for n, p in params.items()}
+        precise = (torch.float32, torch.float64)
+        self.masters = masters or {n: p if p.dtype in precise else nn.Parameter(p.detach().float()) for n, p in params.items()}
         hidden = [n for n in params if n in matrices] if spec.kind == "muon" else []
         rest = [n for n in params if n not in set(hidden)]
         self._parts: list[tuple[torch.optim.Optimizer, float, list[str]]] = []
@@ -46,7 +47,10 @@ class Optimizer:
                 [self.masters[n] for n in hidden], lr=0.0, weight_decay=spec.weight_decay, adjust_lr_fn="match_rms_adamw"
             )
             self._parts.append((muon, 1.0, hidden))
-        if rest:
+        if rest and spec.kind == "sgd":
+            sgd = torch.optim.SGD([self.masters[n] for n in rest], lr=0.0, weight_decay=spec.weight_decay)
+            self._parts.append((sgd, 1.0, rest))
+        elif rest:
             adamw = torch.optim.AdamW(
                 [self.masters[n] for n in rest], lr=0.0, betas=spec.betas, eps=spec.eps, weight_decay=spec.weight_decay
             )
