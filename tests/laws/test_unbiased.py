@@ -5,7 +5,7 @@ Every claim is checked against `d/d logits E[return]`, with all groups that can 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -34,6 +34,26 @@ from stepwell.types import Credited, Floats, Group, Scored
 RLOO, DRGRPO, GRPO = LeaveOneOut(), Centred(), Standardised()
 
 
+def outcome(scored: Scored) -> float:
+    """What the end is paid."""
+    return float(scored.outcome or 0.0)
+
+
+def process(scored: Scored) -> float:
+    """The sum of the step rewards."""
+    return float(scored.process_S.sum())
+
+
+def outcome_and(alpha: float) -> Callable[[Scored], float]:
+    """The outcome and alpha x the step rewards."""
+    return lambda scored: outcome(scored) + alpha * process(scored)
+
+
+def undressed(here: World, scored: Scored) -> Scored:
+    """As it is."""
+    return scored
+
+
 @dataclass(frozen=True)
 class Case:
     """A rule and its claim.
@@ -41,7 +61,8 @@ class Case:
     Attributes:
         claim: `unbiased`; a number: the true gradient times that; `biased`: no number times the true gradient.
         rewards: What a judge says of each step.
-        pays: What the return is: this much of the outcome, and this much of the sum of step rewards.
+        returns: The return whose expectation is to grow, of one episode.
+        dress: What else the rule needs of an episode (values, log-probs of a reference), put on it.
         averaging: Of tokens, in the loss.
         group_size: Members of a group.
         groups: Of a batch (rules that normalise over the batch are listed with more than one).
@@ -50,7 +71,8 @@ class Case:
     rule: Assign
     claim: Literal["unbiased", "biased"] | float
     rewards: StepRewards = silent
-    pays: tuple[float, float] = (1.0, 0.0)
+    returns: Callable[[Scored], float] = outcome
+    dress: Callable[[World, Scored], Scored] = undressed
     averaging: Averaging = "constant"
     group_size: int = 2
     groups: int = 1
@@ -69,17 +91,17 @@ CASES: dict[str, Case] = {
     "rloo, averaged over an episode's tokens": Case(OutcomeOnly(RLOO), "biased", averaging="episode"),
     "rloo, averaged over all tokens": Case(OutcomeOnly(RLOO), "biased", averaging="token"),
     # -- rewards of steps
-    "to go": Case(ProcessToGo(RLOO), "unbiased", taste, (1.0, 1.0)),
-    "to go, groups of 3": Case(ProcessToGo(RLOO, alpha=0.5), "unbiased", taste, (1.0, 0.5), group_size=3),
-    "to go, step rewards alone": Case(ProcessToGo(None), "unbiased", taste, (0.0, 1.0)),
-    "to go, mean of the group": Case(ProcessToGo(DRGRPO, return_baseline=DRGRPO), 1 / 2, taste, (1.0, 1.0)),
+    "to go": Case(ProcessToGo(RLOO), "unbiased", taste, outcome_and(1.0)),
+    "to go, groups of 3": Case(ProcessToGo(RLOO, alpha=0.5), "unbiased", taste, outcome_and(0.5), group_size=3),
+    "to go, step rewards alone": Case(ProcessToGo(None), "unbiased", taste, process),
+    "to go, mean of the group": Case(ProcessToGo(DRGRPO, return_baseline=DRGRPO), 1 / 2, taste, outcome_and(1.0)),
     "to go, of the outcome": Case(ProcessToGo(RLOO), "biased", taste),
     "to go, potentials do not move the outcome": Case(ProcessToGo(RLOO, alpha=2.0), "unbiased", potential),
-    "to go, discounted": Case(ProcessToGo(RLOO, discount=0.9), "biased", taste, (1.0, 1.0)),
-    "to go, averaged over an episode's tokens": Case(ProcessToGo(RLOO), "biased", taste, (1.0, 1.0), "episode"),
+    "to go, discounted": Case(ProcessToGo(RLOO, discount=0.9), "biased", taste, outcome_and(1.0)),
+    "to go, averaged over an episode's tokens": Case(ProcessToGo(RLOO), "biased", taste, outcome_and(1.0), averaging="episode"),
     "istar without step rewards": Case(IStar(RLOO, alpha=0.0), "unbiased", taste),
     "istar, of the outcome": Case(IStar(RLOO), "biased", taste),
-    "istar, of all rewards": Case(IStar(RLOO), "biased", taste, (1.0, 1.0)),
+    "istar, of all rewards": Case(IStar(RLOO), "biased", taste, outcome_and(1.0)),
 }
 """Every rule, by being listed here: rule, claim, step rewards, and what the return is."""
 
@@ -103,9 +125,8 @@ PAIRS = {
 def test_claim(case: Case, where: str) -> None:
     few = case.group_size * case.groups > 2
     here = world(where, 2 if few or where == "lines are steps" else 3)
-    scored = with_rewards(here, case.rewards)
-    outcome, process = case.pays
-    true = policy_gradient(here, np.array([outcome * float(s.outcome or 0.0) + process * s.process_S.sum() for s in scored]))
+    scored = [case.dress(here, member) for member in with_rewards(here, case.rewards)]
+    true = policy_gradient(here, np.array([case.returns(member) for member in scored]))
     got = expected_gradient(here, scored, case.rule, group_size=case.group_size, groups=case.groups, averaging=case.averaging)
     if case.claim == "biased":
         assert unexplained(got, true) > 1e-3
@@ -130,11 +151,11 @@ def test_a_rule_that_uses_what_it_may_not_is_caught() -> None:
         ]
 
     def _share(member: Scored) -> float:
-        return 0.1 * float(member.outcome or 0.0) * len(member.steps)
+        return 0.1 * outcome(member) * len(member.steps)
 
     here = world("turns are steps", 3)
     scored = with_rewards(here, silent)
-    true = policy_gradient(here, np.array([float(s.outcome or 0.0) for s in scored]))
+    true = policy_gradient(here, np.array([outcome(member) for member in scored]))
     assert unexplained(expected_gradient(here, scored, own_share), true) > 1e-3
 
 
