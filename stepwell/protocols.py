@@ -142,6 +142,8 @@ class ModelSpec:
         kind: `full` weights, `lora` adapter over the frozen base, or `head`: a scalar on the hidden states of `of`.
         of: For `head`: the model whose hidden states are read. For `full`/`lora`: the model whose present weights are copied at the
             start, or None for the base.
+        trunk: For `head`: `shared` reads the hidden states of `of` and sends no gradient into them; `own` reads a copy of `of` (full
+            weights or adapter, as `of` is) that learns with it.
         rank, alpha: Of the adapter.
         temperature: Log-probs are those at this sampling temperature.
     """
@@ -152,6 +154,7 @@ class ModelSpec:
     alpha: float = 32.0
     temperature: float = 1.0
     optimizer: OptimizerSpec = OptimizerSpec()
+    trunk: Literal["shared", "own"] = "shared"
 
 
 class Loss(Protocol):

@@ -368,9 +368,12 @@ class Scored:
         rewards: Raw components, name -> [S], e.g. `judge`, `environment`. Kept beside any shaped one. Unscored places hold 0 and
             are False in `scored_S`.
         scored_S: Where the process reward exists.
-        values_S: A critic's value of the state before each step.
+        values_S: A critic's value of the state before each step (0 at a step without tokens: nothing is decided there).
         ref_logprobs_T: Log-probs of the sampled tokens under the reference, by the trainer's own forward path.
         old_logprobs_T: The same under the rollout policy, where a stage has computed them.
+        confidence: How far the judge can be trusted, measured on episodes before it learnt from them: the share of pairs that it ranks as
+            the verdict does, in [0, 1]; 0.5 is chance. None is unknown.
+        final_value: A critic's value of the state after the last step: what a truncated episode might still have earned.
     """
 
     episode: Episode
@@ -381,6 +384,8 @@ class Scored:
     values_S: Floats | None = None
     ref_logprobs_T: Floats | None = None
     old_logprobs_T: Floats | None = None
+    final_value: float | None = None
+    confidence: float | None = None
 
     def __post_init__(self) -> None:
         num_steps, num_tokens = len(self.steps), self.episode.num_tokens
@@ -396,6 +401,12 @@ class Scored:
         for name, values in self.rewards.items():
             if not np.all(np.isfinite(values)):
                 raise ValueError(f"Reward {name!r} holds NaN or infinity; a step without a reward is marked in scored_S, not by NaN.")
+        for name, number in {"values_S": self.values_S, "final_value": self.final_value}.items():
+            if number is not None and not np.all(np.isfinite(number)):
+                raise ValueError(f"{name} holds NaN or infinity; values are finite, and None where there is no critic.")
+
+        if self.confidence is not None and not 0.0 <= self.confidence <= 1.0:
+            raise ValueError(f"The judge's confidence is {self.confidence}; it lies in [0, 1], and is None where it is unknown.")
 
     @property
     def process_S(self) -> Floats:
@@ -412,18 +423,23 @@ class Credited:
 
     Attributes:
         advantages_S: What the policy learns from. [S]
-        parts: What the advantages are the sum of, where the rule tells: `outcome` and `process` -> [S].
+        parts: What the advantages are the sum of, where the rule tells: `outcome`, `process`, `offset` (what whitening takes away) -> [S].
+        told_S: Where the rule had a process part to tell: the step is scored and had something to be compared with. None where the rule
+            has no process part. [S]
     """
 
     scored: Scored
     advantages_S: Floats
     parts: Mapping[str, Floats] = field(default_factory=dict)
+    told_S: Bools | None = None
 
     def __post_init__(self) -> None:
         if len(self.advantages_S) != len(self.scored.steps):
             raise ValueError(f"Got {len(self.advantages_S)} advantages for {len(self.scored.steps)} steps; every step needs one.")
         if not np.all(np.isfinite(self.advantages_S)):
             raise ValueError("Advantages hold NaN or infinity.")
+        if self.told_S is not None and len(self.told_S) != len(self.advantages_S):
+            raise ValueError(f"told_S has {len(self.told_S)} entries for {len(self.advantages_S)} steps; every step needs one.")
 
 
 Member = TypeVar("Member", covariant=True)

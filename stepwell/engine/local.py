@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -156,7 +156,14 @@ class LocalEngine:
         head = nn.Linear(of.trunk.width, 1).to(of.trunk.device)
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)
-        return LocalModel(self, of.trunk, spec, dict(head.named_parameters()), adapter=of.adapter, head=head)
+        if spec.trunk == "shared":
+            return LocalModel(self, of.trunk, spec, dict(head.named_parameters()), adapter=of.adapter, head=head)
+        make = self._full if of.adapter is None else self._lora
+        body = make(name, replace(spec, rank=of.spec.rank, alpha=of.spec.alpha), of)
+        read = {id(weight) for weight in body.trunk.base.parameters()}  # a vocabulary projection of its own says nothing about values
+        params = {part: weight for part, weight in body.params.items() if id(weight) in read}
+        params |= {f"head.{part}": weight for part, weight in head.named_parameters()}
+        return LocalModel(self, body.trunk, spec, params, adapter=body.adapter, head=head)
 
 
 class LocalModel:
@@ -209,8 +216,8 @@ class LocalModel:
     def _outputs(self, rows: Sequence[Row], want: frozenset[str]) -> tuple[Outputs, Batch]:
         ids, targets, batch = pad(rows, self.trunk.device)
         if self.head is not None:
-            with torch.no_grad():
-                hidden = self.trunk.hidden(ids)
+            with torch.set_grad_enabled(self.spec.trunk == "own" and torch.is_grad_enabled()):
+                hidden = self.trunk.hidden(ids[:, :-1])  # no target is predicted from a row's last token
             before = hidden.gather(1, (targets - 1)[..., None].expand(-1, -1, hidden.shape[-1])).float()
             values = torch.where(batch.mask, self.head(before)[..., 0], 0.0)
             return Outputs(torch.full_like(values, math.nan), None, values), batch
