@@ -1,29 +1,23 @@
-"""Credit rules: from scored groups to an advantage for every step.
+"""Credit from the outcome alone, and the two plain ways to add process rewards: a step for itself, and all that is still to come.
 
-Legend: N members of a group that count, S step.
-
-A rule takes all groups of a training step and gives them back with advantages. What every rule keeps to:
-
-- A member **counts** in the outcome's baseline if it did not fail, its outcome is scored and it has sampled tokens. Each rollout counts
-  once, whatever its number of steps.
-- A failed episode gets zero advantages and enters no statistic.
-- An unscored outcome gives no outcome part, an unscored step no process part; the other part stays. Statistics leave both out.
-- Nothing to compare with gives 0, and `credit_metrics` counts it.
+Legend: N members of a group, S steps of all members of a group, end to end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from stepwell.credit.baseline import Baseline, Centred, LeaveOneOut, Standardised, compare
+from stepwell.credit.baseline import Baseline, Centred, LeaveOneOut, Raw, Standardised, compare
 from stepwell.credit.returns import to_go
-from stepwell.errors import ConfigError, CreditError
-from stepwell.types import Bools, Credited, Floats, Group, Scored
+from stepwell.credit.rule import Flat, Need, Part, Parts, check_alpha, check_size, credited, outcome_part, outcomes_differ
+from stepwell.errors import ConfigError
+from stepwell.types import Credited, Floats, Group, Scored
 
-__all__ = ["IStar", "OutcomeOnly", "ProcessToGo", "outcome_counts", "outcomes_differ"]
+__all__ = ["IStar", "OutcomeOnly", "ProcessToGo", "returns_part"]
 
 _GRPO, _RLOO, _STEPS = Standardised(), LeaveOneOut(), Standardised(noise_floor=1e-4)
 
@@ -33,7 +27,10 @@ class OutcomeOnly:
     """Every step gets its episode's advantage: `A_s = (R_i - baseline) / scale`.
 
     With `Standardised` this is GRPO (arXiv 2402.03300, outcome supervision), with `Centred` Dr.GRPO (arXiv 2503.20783), with
-    `LeaveOneOut` RLOO (arXiv 2402.14740). Groups of equal outcomes get 0.
+    `LeaveOneOut` RLOO (arXiv 2402.14740), with `Raw` REINFORCE. Groups of equal outcomes get 0 (but for `Raw`).
+
+    Bias: none with `LeaveOneOut` and `Raw`; `Centred` is (N - 1) / N x the gradient; `Standardised` is biased: it weighs tasks by how rare
+    a success is in the group.
 
     Raises (when called):
         CreditError: a group is smaller than the baseline needs.
@@ -43,10 +40,15 @@ class OutcomeOnly:
     """
 
     baseline: Baseline = _GRPO
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
+    def parts(self, groups: Sequence[Group[Scored]]) -> list[Parts]:
+        """The outcome's part."""
+        return [Parts(flat, {"outcome": outcome_part(flat, self.baseline)}) for flat in map(Flat.of, groups)]
 
     def __call__(self, groups: Sequence[Group[Scored]]) -> list[Group[Credited]]:
         """Credits all groups."""
-        return [_credited(group, _outcome_parts(group, self.baseline), None) for group in groups]
+        return credited(self.parts(groups))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,9 @@ class IStar:
     Differs from the paper: groups whose outcomes are all equal get no process part by default (`only_mixed`; a judge learnt from pairs
     of better and worse episodes has nothing to say about them: measured as noise), and the standard deviation has a noise floor.
     Differs from the authors' code, which takes the step statistics from the first step of every trajectory only.
+
+    Bias: biased. A step's reward is compared with a mean that holds the rewards of its own episode, and counts for itself alone: what
+    a step makes possible later is credited through the outcome only.
 
     Raises (when built):
         ConfigError: alpha is negative or not finite.
@@ -80,24 +85,27 @@ class IStar:
     step_baseline: Baseline = _STEPS
     only_mixed: bool = True
 
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
     def __post_init__(self) -> None:
-        _check_alpha(self.alpha)
+        check_alpha(self.alpha)
+
+    def parts(self, groups: Sequence[Group[Scored]]) -> list[Parts]:
+        """Outcome and process."""
+        return [
+            Parts(flat, {"outcome": outcome_part(flat, self.baseline), "process": self._process(flat)}) for flat in map(Flat.of, groups)
+        ]
 
     def __call__(self, groups: Sequence[Group[Scored]]) -> list[Group[Credited]]:
         """Credits all groups."""
-        return [_credited(group, _outcome_parts(group, self.baseline), self._process_parts(group)) for group in groups]
+        return credited(self.parts(groups))
 
-    def _process_parts(self, group: Group[Scored]) -> list[Floats]:
-        parts = [np.zeros(len(member.steps)) for member in group.members]
-        if self.only_mixed and not outcomes_differ(group):
-            return parts
-        masks = [_scored_steps(member) for member in group.members]
-        pooled = np.concatenate([member.process_S[mask_S] for member, mask_S in zip(group.members, masks, strict=True)] or [np.zeros(0)])
-        advantages = self.alpha * compare(self.step_baseline, pooled)
-        stops = np.cumsum([mask_S.sum() for mask_S in masks])
-        for part_S, mask_S, stop in zip(parts, masks, stops, strict=True):
-            part_S[mask_S] = advantages[stop - mask_S.sum() : stop]
-        return parts
+    def _process(self, flat: Flat) -> Part:
+        values_S = np.zeros(flat.num_steps)
+        if self.only_mixed and not outcomes_differ(flat.group):
+            return Part(values_S, np.zeros(flat.num_steps, np.bool_))
+        values_S[flat.scored_S] = self.alpha * compare(self.step_baseline, flat.process_S[flat.scored_S])
+        return Part(values_S, flat.scored_S & (flat.scored_S.sum() > 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +119,9 @@ class ProcessToGo:
 
     Unscored steps are skipped by the sums and get no process part. Returns keep their unit: their standard deviation over the group is 0
     where all episodes earn the same, while the returns of later steps still differ, so that a division by it could blow up.
+
+    Bias: none with `LeaveOneOut` and discount 1, for the sum of the outcome (if it has a baseline) and alpha x all process rewards: the
+    baseline of an episode is the same at all its steps and holds none of its own rewards. A discount below 1 is biased: it forgets.
 
     Source: the reward-to-go estimator (Sutton and Barto, 2nd edition, section 13.4) with the baseline of RLOO, arXiv 2402.14740.
 
@@ -131,79 +142,43 @@ class ProcessToGo:
     return_baseline: Baseline = _RLOO
     discount: float = 1.0
 
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
     def __post_init__(self) -> None:
-        _check_alpha(self.alpha)
-        if self.return_baseline.name not in (LeaveOneOut.name, Centred.name):
-            raise ConfigError(f"The baseline of returns is {self.return_baseline.name}; allowed are {LeaveOneOut.name} and {Centred.name}.")
+        check_alpha(self.alpha)
+        allowed = (LeaveOneOut.name, Centred.name, Raw.name)
+        if self.return_baseline.name not in allowed:
+            raise ConfigError(f"The baseline of returns is {self.return_baseline.name}; allowed are {', '.join(allowed)}.")
         to_go(np.zeros(0), self.discount)
+
+    def parts(self, groups: Sequence[Group[Scored]]) -> list[Parts]:
+        """Outcome, where it has a baseline, and process."""
+        return [self._parts(flat) for flat in map(Flat.of, groups)]
 
     def __call__(self, groups: Sequence[Group[Scored]]) -> list[Group[Credited]]:
         """Credits all groups."""
-        return [_credited(group, self._outcome_parts(group), self._process_parts(group)) for group in groups]
+        return credited(self.parts(groups))
 
-    def _outcome_parts(self, group: Group[Scored]) -> list[float]:
-        return [0.0] * len(group.members) if self.baseline is None else _outcome_parts(group, self.baseline)
-
-    def _process_parts(self, group: Group[Scored]) -> list[Floats]:
-        _check_size(group, self.return_baseline)
-        parts = [np.zeros(len(member.steps)) for member in group.members]
-        masks = [_scored_steps(member) for member in group.members]
-        counted = [n for n, mask_S in enumerate(masks) if mask_S.any()]
-        if len(counted) < 2:
-            return parts
-        returns = {n: to_go(group.members[n].process_S, self.discount) for n in counted}
-        offset_N = self.return_baseline.fit(np.array([returns[n][0] for n in counted])).offset
-        for n, offset in zip(counted, offset_N, strict=True):
-            parts[n] = np.where(masks[n], self.alpha * (returns[n] - offset), 0.0)
-        return parts
+    def _parts(self, flat: Flat) -> Parts:
+        outcome = {} if self.baseline is None else {"outcome": outcome_part(flat, self.baseline)}
+        returns_S = flat.each(lambda rewards: to_go(rewards, self.discount), flat.process_S)
+        return Parts(flat, {**outcome, "process": returns_part(flat, returns_S, self.return_baseline, self.alpha)})
 
 
-def outcome_counts(member: Scored) -> bool:
-    """Whether a member takes part in the outcome's baseline: not failed, outcome scored, some token sampled."""
-    return not member.episode.failed and member.outcome is not None and member.episode.num_tokens > 0
+def returns_part(flat: Flat, returns_S: Floats, baseline: Baseline, alpha: float) -> Part:
+    """`alpha * (G_s - b_i)` on scored steps; b_i is the baseline of member i among the whole returns of the members (each once).
 
-
-def outcomes_differ(group: Group[Scored]) -> bool:
-    """Whether the members that count have at least two different outcomes."""
-    return len({member.outcome for member in group.members if outcome_counts(member)}) > 1
-
-
-def _outcome_parts(group: Group[Scored], baseline: Baseline) -> list[float]:
-    """The outcome's advantage of each member, 0 where it does not count."""
-    _check_size(group, baseline)
-    counted = [n for n, member in enumerate(group.members) if outcome_counts(member)]
-    values_N = np.array([group.members[n].outcome for n in counted], np.float64)
-    if not np.all(np.isfinite(values_N)):
-        raise CreditError(
-            f"Task {group.task.key!r} has outcomes {values_N.tolist()}; outcomes are finite, and None where there is no score."
-        )
-    parts = [0.0] * len(group.members)
-    for n, advantage in zip(counted, compare(baseline, values_N), strict=True):
-        parts[n] = float(advantage)
-    return parts
-
-
-def _credited(group: Group[Scored], outcome: list[float], process: list[Floats] | None) -> Group[Credited]:
-    members = []
-    for n, member in enumerate(group.members):
-        parts = {"outcome": np.full(len(member.steps), outcome[n])}
-        if process is not None:
-            parts["process"] = process[n]
-        total_S = parts["outcome"] + parts["process"] if process is not None else parts["outcome"]
-        members.append(Credited(member, total_S, parts))
-    return Group(group.task, tuple(members))
-
-
-def _scored_steps(member: Scored) -> Bools:
-    """Steps whose process reward counts. [S]"""
-    return member.scored_S & (not member.episode.failed) & (member.steps.lengths_S > 0)
-
-
-def _check_size(group: Group[Scored], baseline: Baseline) -> None:
-    if len(group.members) < baseline.min_members:
-        raise CreditError(f"rollout.group_size is {len(group.members)}; {baseline.name} needs at least {baseline.min_members}.")
-
-
-def _check_alpha(alpha: float) -> None:
-    if not (np.isfinite(alpha) and alpha >= 0):
-        raise ConfigError(f"credit.alpha is {alpha}; allowed is a finite number of at least 0 (0 switches the process part off).")
+    Args:
+        flat: The group.
+        returns_S: Process rewards to come, in any form; the value at a member's first step is its whole return. [S]
+        baseline: Nothing is told where it has nothing to compare with.
+        alpha: Weight.
+    """
+    check_size(flat.group, baseline)
+    judged = np.flatnonzero(flat.judged_N)
+    told_S = flat.scored_S & (len(judged) > 1 or isinstance(baseline, Raw))
+    if not told_S.any():
+        return Part(np.zeros(flat.num_steps), told_S)
+    offset_N = np.zeros(len(flat.sizes))
+    offset_N[judged] = baseline.fit(returns_S[np.array(flat.bounds)[judged]]).offset
+    return Part(np.where(told_S, alpha * (returns_S - flat.spread(offset_N)), 0.0), told_S)

@@ -14,9 +14,9 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from stepwell.errors import ConfigError
-from stepwell.types import Floats
+from stepwell.types import Floats, Ids
 
-__all__ = ["Baseline", "Centred", "Fit", "LeaveOneOut", "Standardised", "compare"]
+__all__ = ["Baseline", "Centred", "Fit", "LeaveOneOut", "Raw", "Standardised", "compare", "compare_each"]
 
 
 class Fit(NamedTuple):
@@ -104,13 +104,62 @@ class LeaveOneOut:
         return Fit((values_N.sum() - values_N) / (n - 1) if n > 1 else values_N.copy(), 1.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """No baseline: the value itself, also where it stands alone or all are equal. Unbiased, with the variance of REINFORCE."""
+
+    name: ClassVar[str] = "raw"
+    min_members: ClassVar[int] = 1
+
+    def fit(self, values_N: Floats) -> Fit:
+        """0, and 1."""
+        return Fit(np.zeros(len(values_N)), 1.0)
+
+
 def compare(baseline: Baseline, values_N: Floats) -> Floats:
     """Advantages of the values; exactly 0 where there is nothing to compare with or all values are equal. [N]
 
     >>> compare(LeaveOneOut(), np.array([1.0, 0.0]))
     array([ 1., -1.])
     """
+    if isinstance(baseline, Raw):
+        return values_N.copy()
     if len(values_N) < 2 or values_N.min() == values_N.max():
         return np.zeros(len(values_N))
     offset, scale = baseline.fit(values_N)
     return (values_N - offset) / scale
+
+
+def compare_each(baseline: Baseline, values_N: Floats, key_N: Ids) -> Floats:
+    """`compare` among the values of equal key, for all keys at once. [N]
+
+    Args:
+        baseline: The rule; one of the user's own is called key by key.
+        values_N: In any order. [N]
+        key_N: Whole numbers from 0. [N]
+
+    >>> compare_each(Centred(), np.array([1.0, 5.0, 2.0, 5.0]), np.array([0, 1, 0, 1]))
+    array([-0.5,  0. ,  0.5,  0. ])
+    """
+    order = np.argsort(key_N, kind="stable")
+    starts = np.flatnonzero(np.diff(key_N[order], prepend=-1))
+    compared = np.zeros(len(values_N))
+    if isinstance(baseline, Raw) or not len(values_N):
+        return values_N.copy()
+    if not isinstance(baseline, Centred | Standardised | LeaveOneOut):
+        for places in np.split(order, starts[1:]):
+            compared[places] = compare(baseline, values_N[places])
+        return compared
+    value = values_N[order]
+    size = np.diff(starts, append=len(value))
+    mean = np.add.reduceat(value, starts) / size
+    centred = value - np.repeat(mean, size)
+    scale = np.ones(len(starts))
+    if isinstance(baseline, Standardised):
+        free = np.maximum(size - baseline.ddof, 1)
+        scale = np.sqrt(np.add.reduceat(centred**2, starts) / free) + baseline.noise_floor
+    elif isinstance(baseline, LeaveOneOut):
+        scale = np.maximum(size - 1, 1) / size
+    differ = np.minimum.reduceat(value, starts) < np.maximum.reduceat(value, starts)
+    compared[order] = np.where(np.repeat(differ, size), centred, 0.0) / np.where(np.repeat(differ, size), np.repeat(scale, size), 1.0)
+    return compared

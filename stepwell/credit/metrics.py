@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stepwell.credit.advantage import outcome_counts, outcomes_differ
+from stepwell.credit.rule import outcome_counts, outcomes_differ
 from stepwell.types import Credited, Floats, Group, Metrics
 
 __all__ = ["credit_metrics"]
@@ -25,6 +25,9 @@ def credit_metrics(groups: Sequence[Group[Credited]]) -> Metrics:
     | `credit/failed` | number of failed episodes |
     | `credit/unscored_outcomes` | number of episodes that did not fail and have no outcome |
     | `credit/unscored_steps` | number of steps without process reward, of episodes that did not fail and have a judge |
+    | `credit/untold_steps` | number of steps that got no process part although the rule has one: unscored, or nothing to compare with |
+    | `credit/unknown_confidence` | number of judged episodes that did not fail and whose judge says nothing about how far to trust it |
+    | `credit/confidence` | mean confidence of the judge, over the other judged episodes |
     | `credit/outcome` | mean raw outcome, each rollout once |
     | `credit/return` | mean raw sum of process rewards, each rollout with a scored step once |
     | `credit/outcome_abs`, `credit/process_abs`, `credit/advantage_abs` | mean size of each part and of the sum, over sampled tokens |
@@ -43,11 +46,14 @@ def credit_metrics(groups: Sequence[Group[Credited]]) -> Metrics:
         "credit/failed": float(len(members) - len(alive)),
         "credit/unscored_outcomes": float(sum(member.scored.outcome is None for member in alive)),
         "credit/unscored_steps": float(sum(int((~member.scored.scored_S).sum()) for member in judged)),
+        "credit/untold_steps": float(sum(int((~member.told_S).sum()) for member in alive if member.told_S is not None)),
+        "credit/unknown_confidence": float(sum(member.scored.confidence is None for member in judged)),
     }
     means = {
         "credit/flat_groups": np.array(flat, np.float64),
         "credit/outcome": np.array([member.scored.outcome for member in alive if outcome_counts(member.scored)], np.float64),
         "credit/return": np.array([member.scored.process_S.sum() for member in judged if member.scored.scored_S.any()], np.float64),
+        "credit/confidence": np.array([c for member in judged if (c := member.scored.confidence) is not None]),
         "credit/outcome_abs": _sizes(alive, "outcome"),
         "credit/process_abs": _sizes(alive, "process"),
         "credit/advantage_abs": _tokens([(member, member.advantages_S) for member in alive]),

@@ -30,9 +30,10 @@ def to_go(rewards_S: Floats, discount: float = 1.0) -> Floats:
     """
     if not 0.0 <= discount <= 1.0:
         raise ConfigError(f"The discount is {discount}; it lies in [0, 1].")
-    returns_S = np.zeros(len(rewards_S))
-    later = 0.0
-    for s in range(len(rewards_S) - 1, -1, -1):
-        later = float(rewards_S[s]) + discount * later
-        returns_S[s] = later
-    return returns_S
+    if discount == 1.0:
+        return np.cumsum(rewards_S[::-1])[::-1].astype(np.float64)
+    later, returns = 0.0, []
+    for reward in reversed(rewards_S.tolist()):
+        later = reward + discount * later
+        returns.append(later)
+    return np.array(returns[::-1], np.float64)

@@ -291,6 +291,8 @@ def test_metrics_of_a_small_batch() -> None:
             "credit/failed": 1.0,
             "credit/unscored_outcomes": 1.0,
             "credit/unscored_steps": 1.0,
+            "credit/untold_steps": 1.0,
+            "credit/unknown_confidence": 3.0,
             "credit/outcome": 0.5,
             "credit/return": 0.5,
             "credit/outcome_abs": 6 * 0.5 / 8,
@@ -306,6 +308,8 @@ def test_metrics_of_nothing() -> None:
         "credit/failed": 0.0,
         "credit/unscored_outcomes": 0.0,
         "credit/unscored_steps": 0.0,
+        "credit/untold_steps": 0.0,
+        "credit/unknown_confidence": 0.0,
     }
 
 

@@ -1,0 +1,188 @@
+"""Process rewards to come, compared with the other members step by step: PRIME and rePIRL.
+
+Legend: N members of a group, S steps of all members of a group, end to end, P place of a step in its episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from stepwell.credit.baseline import LeaveOneOut, compare, compare_each
+from stepwell.credit.returns import to_go
+from stepwell.credit.rule import Flat, Need, Part, Parts, check_alpha, check_size, credited, outcome_part
+from stepwell.errors import ConfigError, nearest
+from stepwell.types import Bools, Credited, Floats, Group, Scored
+
+__all__ = ["Prime", "RePIRL", "largest_return"]
+
+Unit = Literal["reward", "largest_return"]
+_RLOO = LeaveOneOut()
+
+
+@dataclass(frozen=True, slots=True)
+class Prime:
+    """Outcome and process, each against the other members: `A_s = R_i - mean_(j != i) R_j + alpha * sum over k >= s of (r_k - b_i)`.
+
+    `b_i = mean_(j != i) mean(r of j)`: what a step of another member earned on average, each member once; later differences are
+    discounted. The unit that is a step here is a token in the paper (`by_token`); a whole turn is as good.
+
+    Source: PRIME, arXiv 2502.01456, equation 5; there whitened afterwards, which is `Whitened(Prime())`. With alpha = 0 it is RLOO.
+
+    Differs from the authors' code, whose process part is `r_k * N / (N - 1) - sum_j mean(r of j) / (N - 1)` (`form="released"`: equal to
+    the paper's where the rewards of an episode are all equal, and at first steps with discount 1), and which divides the process rewards
+    by the largest return of the batch (`unit="largest_return"`: one outlier rescales all).
+
+    Bias: biased where the policy decides how many steps it takes, as b_i is taken away once for every step that is left: with positive
+    rewards short episodes are favoured. Unbiased for R + alpha x the sum of process rewards where all episodes have equally many
+    steps. The released form is biased even there.
+
+    Raises (when built):
+        ConfigError: alpha is negative or not finite, the discount lies outside [0, 1], or `form` or `unit` is unknown.
+    Raises (when called):
+        CreditError: a group of one.
+
+    Attributes:
+        alpha: Weight of the process part.
+        discount: Per step, in [0, 1].
+        form: `paper` or `released`.
+        unit: `reward`: process rewards as they are; `largest_return`: divided by `largest_return` of the batch.
+    """
+
+    alpha: float = 1.0
+    discount: float = 1.0
+    form: Literal["paper", "released"] = "paper"
+    unit: Unit = "reward"
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        to_go(np.zeros(0), self.discount)
+        _check_choice("form", self.form, ("paper", "released"))
+        _check_choice("unit", self.unit, ("reward", "largest_return"))
+
+    def parts(self, groups: Sequence[Group[Scored]]) -> list[Parts]:
+        """Outcome and process."""
+        flats = [Flat.of(group) for group in groups]
+        alpha = self.alpha / _unit(flats, self.unit)
+        return [Parts(flat, {"outcome": outcome_part(flat, _RLOO), "process": self._process(flat, alpha)}) for flat in flats]
+
+    def __call__(self, groups: Sequence[Group[Scored]]) -> list[Group[Credited]]:
+        """Credits all groups."""
+        return credited(self.parts(groups))
+
+    def _process(self, flat: Flat, alpha: float) -> Part:
+        judged = np.flatnonzero(flat.judged_N)
+        told_S = flat.scored_S & (len(judged) > 1)
+        if not told_S.any():
+            return Part(np.zeros(flat.num_steps), told_S)
+        steps_N = np.bincount(flat.member_S[told_S], minlength=len(flat.sizes))
+        mean_N = np.bincount(flat.member_S, weights=flat.process_S, minlength=len(flat.sizes)) / np.maximum(steps_N, 1)
+        others = len(judged) - 1
+        if self.form == "paper":
+            compared_S = flat.process_S - flat.spread((mean_N.sum() - mean_N) / others)
+        else:
+            compared_S = flat.process_S * (len(judged) / others) - mean_N.sum() / others
+        compared_S = np.where(told_S, compared_S, 0.0)
+        process_S = flat.each(lambda values: to_go(values, self.discount), compared_S)
+        return Part(np.where(told_S, alpha * process_S, 0.0), told_S)
+
+
+@dataclass(frozen=True, slots=True)
+class RePIRL:
+    """Sums to come, against those of the others that are still going at the same step: `A_s = A^out_s + alpha * (G_s - b)`.
+
+    `b` at the p-th step of member i is the mean of G at the p-th step of the other members that have one that is scored. The outcome
+    is treated alike: its return is R at every step, and its baseline the mean R of the others that are still going.
+
+    Where member i alone is still going, `alone="episode"` compares with the whole episodes of all others (their G at the first step,
+    their R), and `alone="raw"` with nothing, as the released code does: what the longest episode earned is then its advantage.
+
+    Source: rePIRL, arXiv 2602.07832; there whitened afterwards, which is `Whitened(RePIRL())`. Its alpha is 0.05 or 0.1.
+
+    Differs from the authors' code, which divides the process rewards by the largest return of the batch (`unit="largest_return"`);
+    discounts over observation tokens too; puts the outcome at the wrong token where observations lie between (here steps hold sampled
+    tokens alone); and whose variant that divides by the deviation at every place blows up where few are left (not offered).
+
+    Bias: none before whitening, with discount 1, for R + alpha x the sum of process rewards: who is still going at a step is decided
+    before the step, and the baseline holds none of the episode's own rewards.
+
+    Raises (when built):
+        ConfigError: alpha is negative or not finite, the discount lies outside [0, 1], or `alone` or `unit` is unknown.
+    Raises (when called):
+        CreditError: a group of one.
+
+    Attributes:
+        alpha: Weight of the process part.
+        discount: Per step, in [0, 1].
+        alone: `episode` or `raw`.
+        unit: As in `Prime`.
+    """
+
+    alpha: float = 0.05
+    discount: float = 1.0
+    alone: Literal["episode", "raw"] = "episode"
+    unit: Unit = "reward"
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        to_go(np.zeros(0), self.discount)
+        _check_choice("alone", self.alone, ("episode", "raw"))
+        _check_choice("unit", self.unit, ("reward", "largest_return"))
+
+    def parts(self, groups: Sequence[Group[Scored]]) -> list[Parts]:
+        """Outcome and process."""
+        flats = [Flat.of(group) for group in groups]
+        alpha = self.alpha / _unit(flats, self.unit)
+        return [self._parts(flat, alpha) for flat in flats]
+
+    def __call__(self, groups: Sequence[Group[Scored]]) -> list[Group[Credited]]:
+        """Credits all groups."""
+        return credited(self.parts(groups))
+
+    def _parts(self, flat: Flat, alpha: float) -> Parts:
+        check_size(flat.group, _RLOO)
+        going_S = np.repeat(flat.counts_N, flat.sizes) & (flat.lengths_S > 0)
+        outcome = self._compared(flat, flat.spread(flat.outcome_N), flat.outcome_N, going_S)
+        returns_S = flat.each(lambda rewards: to_go(rewards, self.discount), flat.process_S)
+        whole_N = np.append(returns_S, 0.0)[np.array(flat.bounds[:-1], np.int64)]
+        process = self._compared(flat, returns_S, whole_N, flat.scored_S)
+        return Parts(flat, {"outcome": outcome, "process": Part(alpha * process.values_S, process.told_S)})
+
+    def _compared(self, flat: Flat, returns_S: Floats, whole_N: Floats, going_S: Bools) -> Part:
+        """Minus the mean of the others that are going at the same place."""
+        place_S = np.arange(flat.num_steps) - np.repeat(flat.bounds[:-1], flat.sizes)
+        value, place, member = returns_S[going_S], place_S[going_S], flat.member_S[going_S]
+        told = np.bincount(place, minlength=1)[place] > 1
+        compared = compare_each(_RLOO, value, place)
+        lone = np.flatnonzero(~told)
+        if self.alone == "raw":
+            compared[lone] = value[lone]
+            told[lone] = True
+        else:
+            taking_part = np.unique(member)
+            whole_advantage_N = np.zeros(len(whole_N))
+            whole_advantage_N[taking_part] = compare(_RLOO, whole_N[taking_part])
+            compared[lone] = value[lone] - whole_N[member[lone]] + whole_advantage_N[member[lone]]
+            told[lone] = len(taking_part) > 1
+        values_S, told_S = np.zeros(flat.num_steps), np.zeros(flat.num_steps, np.bool_)
+        values_S[going_S], told_S[going_S] = np.where(told, compared, 0.0), told
+        return Part(values_S, told_S)
+
+
+def largest_return(flats: Sequence[Flat]) -> float:
+    """The largest size of a sum of process rewards to come, over all steps of the batch; 0 without any."""
+    return max((float(np.abs(flat.each(to_go, flat.process_S)).max(initial=0.0)) for flat in flats), default=0.0)
+
+
+def _unit(flats: Sequence[Flat], unit: Unit) -> float:
+    return 1.0 if unit == "reward" else largest_return(flats) + 1e-6
+
+
+def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name} is {value!r}; {nearest(value, allowed)}.")
