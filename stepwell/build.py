@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from stepwell.config import (
+    CaveConfig,
     ChatConfig,
     Config,
     CreditConfig,
@@ -20,6 +21,7 @@ from stepwell.config import (
     IStarCredit,
     LocalEngineConfig,
     LossConfig,
+    MazeConfig,
     OptimizerConfig,
     OutcomeRewardConfig,
     RolloutConfig,
@@ -36,6 +38,8 @@ from stepwell.engine.codec import Codec, codec
 from stepwell.engine.load import compute_dtype, load_pretrained, pick_device, use_threads
 from stepwell.engine.local import Budget, LocalEngine, LocalModel, Text
 from stepwell.engine.tiny import TinySpec, tiny_model, word_tokenizer
+from stepwell.envs.cave import CaveDomain
+from stepwell.envs.maze import MazeDomain
 from stepwell.envs.shop import ShopDomain
 from stepwell.envs.shop.webshop import WebShopDomain, WebShopSettings
 from stepwell.errors import ConfigError
@@ -123,6 +127,10 @@ def build_domain(config: DomainConfig) -> Domain:
         )
     if isinstance(config, CustomConfig):
         return cast(Domain, _custom(config, "domain", ("task", "tasks", "environment", "grade", "expert")))
+    if isinstance(config, MazeConfig):
+        return MazeDomain(seed=config.seed, difficulty=config.difficulty, num_test_tasks=config.test_tasks, view=config.view)
+    if isinstance(config, CaveConfig):
+        return CaveDomain(seed=config.seed, difficulty=config.difficulty, num_test_tasks=config.test_tasks)
     settings = config.model_dump(exclude={"kind"})
     return WebShopDomain(WebShopSettings(**settings))
 
@@ -317,7 +325,7 @@ def _assign(config: CreditConfig) -> Assign:
 def _difficulty(config: Config) -> tuple[float, float]:
     if isinstance(config.curriculum, UniformConfig) and config.curriculum.difficulty is not None:
         low, high = config.curriculum.difficulty
-    elif isinstance(config.domain, ShopConfig):
+    elif isinstance(config.domain, ShopConfig | MazeConfig | CaveConfig):
         low, high = config.domain.difficulty
     else:
         low, high = 0.0, 1.0

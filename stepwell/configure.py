@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from stepwell.config import CUSTOM, Config, DomainConfig, ShopConfig, WebShopConfig
+from stepwell.config import CUSTOM, CaveConfig, Config, DomainConfig, MazeConfig, ShopConfig, WebShopConfig
 from stepwell.errors import ConfigError, nearest
 from stepwell.presets import PRESETS, preset
 
@@ -117,7 +117,7 @@ def _split(override: str) -> tuple[list[str], str]:
     if not equals or not all(part.strip() for part in key.split(".")):
         raise ConfigError(f"{override!r} is no setting; write key=value, such as rollout.groups=8.")
     parts = key.split(".")
-    if parts[0] not in Config.model_fields and any(parts[0] in one.model_fields for one in (ShopConfig, WebShopConfig)):
+    if parts[0] not in Config.model_fields and any(parts[0] in one.model_fields for one in (ShopConfig, WebShopConfig, MazeConfig, CaveConfig)):
         parts = ["domain", *parts]
     return parts, text
 

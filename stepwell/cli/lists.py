@@ -27,9 +27,15 @@ def presets(json: Json = False) -> None:
 @told
 def domains(json: Json = False) -> None:
     """List the domains, and with --json their settings."""
-    from stepwell.config import CustomConfig, ShopConfig, WebShopConfig
+    from stepwell.config import CaveConfig, CustomConfig, MazeConfig, ShopConfig, WebShopConfig
 
-    made: dict[str, type[BaseModel]] = {"shop": ShopConfig, "webshop": WebShopConfig, "package.module:Name": CustomConfig}
+    made: dict[str, type[BaseModel]] = {
+        "shop": ShopConfig,
+        "webshop": WebShopConfig,
+        "maze": MazeConfig,
+        "cave": CaveConfig,
+        "package.module:Name": CustomConfig,
+    }
     if json:
         print_json(
             [

@@ -5,7 +5,7 @@ A choice has a `kind`; `kind: package.module:Name` is a class of your own, calle
 """
 
 from stepwell.config.credits import CreditConfig, GroupCredit, IStarCredit, ProcessToGoCredit
-from stepwell.config.domains import DomainConfig, ShopConfig, WebShopConfig
+from stepwell.config.domains import CaveConfig, DomainConfig, MazeConfig, ShopConfig, WebShopConfig
 from stepwell.config.engines import ChatConfig, CloningOptimizerConfig, EngineConfig, LocalEngineConfig, OptimizerConfig, TinyEngineConfig
 from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, UniformConfig
 from stepwell.config.rewards import EnvironmentRewardConfig, ImplicitConfig, OutcomeRewardConfig, RewardConfig
@@ -14,6 +14,7 @@ from stepwell.config.settings import CUSTOM, CustomConfig
 
 __all__ = [
     "CUSTOM",
+    "CaveConfig",
     "ChatConfig",
     "CheckpointConfig",
     "CloningConfig",
@@ -31,6 +32,7 @@ __all__ = [
     "ImplicitConfig",
     "LocalEngineConfig",
     "LossConfig",
+    "MazeConfig",
     "OptimizerConfig",
     "OutcomeRewardConfig",
     "ProcessToGoCredit",

@@ -9,7 +9,9 @@ from pydantic import Discriminator, Field, Tag
 from stepwell.config.settings import CUSTOM, Count, CustomConfig, Difficulties, Settings, Share, kind_of
 
 __all__ = [
+    "CaveConfig",
     "DomainConfig",
+    "MazeConfig",
     "ShopConfig",
     "WebShopConfig",
 ]
@@ -55,7 +57,34 @@ class WebShopConfig(Settings):
     """Cap on goals of one product (clean)."""
 
 
+class _LayoutSettings(Settings):
+    seed: int = 0
+    """Of all tasks; independent of the run's seed, so that runs with other seeds share tasks."""
+    difficulty: Difficulties = (0.0, 0.5)
+    """Range of difficulties of the held-out tasks, and of training tasks unless the curriculum says otherwise."""
+    test_tasks: Count = 200
+    """How many held-out tasks there are."""
+
+
+class MazeConfig(_LayoutSettings):
+    """A text maze, whose optimal values are known exactly."""
+
+    kind: Literal["maze"] = "maze"
+    view: Literal["map", "place"] = "map"
+    """What the first observation shows: the whole map, or where one is and where the goal is."""
+
+
+class CaveConfig(_LayoutSettings):
+    """A cave with one-way passages, dead ends and treasures of different worth; the policy decides when to stop."""
+
+    kind: Literal["cave"] = "cave"
+
+
 DomainConfig = Annotated[
-    Annotated[ShopConfig, Tag("shop")] | Annotated[WebShopConfig, Tag("webshop")] | Annotated[CustomConfig, Tag(CUSTOM)],
+    Annotated[ShopConfig, Tag("shop")]
+    | Annotated[WebShopConfig, Tag("webshop")]
+    | Annotated[MazeConfig, Tag("maze")]
+    | Annotated[CaveConfig, Tag("cave")]
+    | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(kind_of),
 ]
