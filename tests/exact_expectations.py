@@ -42,6 +42,7 @@ __all__ = [
     "cave_world",
     "every_episode",
     "expected_gradient",
+    "level_world",
     "policy_gradient",
     "potential",
     "silent",
@@ -93,6 +94,13 @@ def thinking_world(*, turns: int = 2, spread: float = 0.7, seed: int = 0) -> Wor
     sampling = Sampling(max_tokens=2, stop=("]",))
     lines = by_line(lambda ids: [tokenizer.decode([token]) for token in ids.tolist()])
     return _world(tokenizer, cave.task("thinking"), sampling, turns=turns, segment=lines, spread=spread, seed=seed)
+
+
+def level_world(*, turns: int = 2, spread: float = 0.7, seed: int = 0) -> World:
+    """A cave without an end, and nobody can stop: all episodes have equally many steps."""
+    cave = Cave(("hall", "pit", "well"), ((1, 2), (2, 0), (0, 1)), (0.0, 0.0, 0.0))
+    tokenizer = SpokenTokenizer(("left[]", "right[]"))
+    return _world(tokenizer, cave.task("level"), Sampling(max_tokens=1), turns=turns, segment=by_turn, spread=spread, seed=seed)
 
 
 def _world(tokenizer: SpokenTokenizer, task: Task, sampling: Sampling, *, turns: int, segment: Segment, spread: float, seed: int) -> World:

@@ -63,6 +63,7 @@ __all__ = [
     "compare_each",
     "credit_metrics",
     "group_by_hand",
+    "lambda_advantages",
     "last_steps",
     "needs_of",
     "outcome_counts",

@@ -31,8 +31,8 @@ class ProcessSupervision:
     default here). With one step an episode it is GRPO on the process reward.
 
     Bias: biased where the policy decides how many steps it takes: every further step adds one more difference from the mean, so that
-    episodes grow where steps are better than the mean and shrink where they are worse, whatever they earn in all. Within equal numbers of
-    steps the deviation alone biases it.
+    episodes grow where steps are better than the mean and shrink where they are worse, whatever they earn in all. Where all have
+    equally many steps the mean and the deviation still hold the episode's own rewards.
 
     Raises (when built):
         ConfigError: alpha is negative or not finite.

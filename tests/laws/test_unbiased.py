@@ -17,6 +17,7 @@ from exact_expectations import (
     World,
     cave_world,
     expected_gradient,
+    level_world,
     policy_gradient,
     potential,
     silent,
@@ -26,7 +27,29 @@ from exact_expectations import (
     with_rewards,
 )
 
-from stepwell.credit import Centred, IStar, LeaveOneOut, OutcomeOnly, ProcessToGo, Standardised
+from stepwell.credit import (
+    Adaptive,
+    Centred,
+    Counterfactual,
+    GiGPO,
+    IStar,
+    LeaveOneOut,
+    MinForm,
+    OutcomeOnly,
+    Prime,
+    ProcessSupervision,
+    ProcessToGo,
+    Raw,
+    ReinforcePlusPlus,
+    RePIRL,
+    Standardised,
+    SuffixLogRatio,
+    Whitened,
+    by_turn,
+)
+from stepwell.crediting import replayer
+from stepwell.engine.batch import episode_rows
+from stepwell.envs.cave import CaveDomain
 from stepwell.losses.reduce import Averaging
 from stepwell.protocols import Assign
 from stepwell.types import Credited, Floats, Group, Scored
@@ -54,6 +77,33 @@ def undressed(here: World, scored: Scored) -> Scored:
     return scored
 
 
+def least(scored: Scored) -> float:
+    """The least of the step rewards."""
+    return float(scored.process_S.min())
+
+
+def leaving(here: World, scored: Scored) -> Scored:
+    """With the policy's own log-probs, and those of a reference that likes some tokens more than others."""
+    old_T = here.model.forward(episode_rows(scored.episode))[0]["logprobs"]
+    tokens = np.concatenate([turn.token_ids for turn in scored.episode.turns])
+    return replace(scored, old_logprobs_T=old_T, ref_logprobs_T=-1.0 - 0.3 * tokens)
+
+
+def regularised(beta: float) -> Callable[[Scored], float]:
+    """The outcome minus beta x the log-ratio to the reference (a constant here: the gradient of its expectation has no further term)."""
+
+    def value(scored: Scored) -> float:
+        assert scored.old_logprobs_T is not None and scored.ref_logprobs_T is not None
+        return outcome(scored) - beta * float((scored.old_logprobs_T - scored.ref_logprobs_T).sum())
+
+    return value
+
+
+def trusted(confidence: float) -> Callable[[World, Scored], Scored]:
+    """A judge of this confidence."""
+    return lambda here, scored: replace(scored, confidence=confidence)
+
+
 @dataclass(frozen=True)
 class Case:
     """A rule and its claim.
@@ -66,6 +116,7 @@ class Case:
         averaging: Of tokens, in the loss.
         group_size: Members of a group.
         groups: Of a batch (rules that normalise over the batch are listed with more than one).
+        only: The one world that the claim is about, if it is about one.
     """
 
     rule: Assign
@@ -76,6 +127,7 @@ class Case:
     averaging: Averaging = "constant"
     group_size: int = 2
     groups: int = 1
+    only: str = ""
 
 
 CASES: dict[str, Case] = {
@@ -102,10 +154,59 @@ CASES: dict[str, Case] = {
     "istar without step rewards": Case(IStar(RLOO, alpha=0.0), "unbiased", taste),
     "istar, of the outcome": Case(IStar(RLOO), "biased", taste),
     "istar, of all rewards": Case(IStar(RLOO), "biased", taste, outcome_and(1.0)),
+    # -- no baseline, or the batch's
+    "reinforce": Case(OutcomeOnly(Raw()), "unbiased"),
+    "reinforce++": Case(ReinforcePlusPlus(), "biased", taste, outcome_and(1.0), groups=2, group_size=1),
+    "reinforce++ with baseline": Case(Whitened(OutcomeOnly(DRGRPO)), "biased", group_size=3),
+    # -- process rewards to come, otherwise
+    "process supervision": Case(ProcessSupervision(), "biased", taste, process),
+    "process supervision, centred": Case(ProcessSupervision(step_baseline=DRGRPO), "biased", taste, process),
+    "prime": Case(Prime(), "biased", taste, outcome_and(1.0)),
+    "prime, of equally long episodes": Case(Prime(), "unbiased", taste, outcome_and(1.0), only="equally many steps"),
+    "prime, released, of equally long episodes": Case(Prime(form="released"), "biased", taste, outcome_and(1.0), only="equally many steps"),
+    "process supervision, of equally long episodes": Case(
+        ProcessSupervision(step_baseline=DRGRPO), "biased", taste, process, only="equally many steps"
+    ),
+    "prime, released": Case(Prime(form="released"), "biased", taste, outcome_and(1.0)),
+    "repirl": Case(RePIRL(0.5), "unbiased", taste, outcome_and(0.5)),
+    "repirl, groups of 3": Case(RePIRL(0.5), "unbiased", taste, outcome_and(0.5), group_size=3),
+    "repirl, raw where alone": Case(RePIRL(0.5, alone="raw"), "unbiased", taste, outcome_and(0.5), group_size=3),
+    "repirl, discounted": Case(RePIRL(0.5, discount=0.9), "biased", taste, outcome_and(0.5)),
+    "repirl, whitened": Case(Whitened(RePIRL(0.5)), "biased", taste, outcome_and(0.5)),
+    "repirl, unit of the batch": Case(RePIRL(0.5, unit="largest_return"), "biased", taste, outcome_and(0.5)),
+    "min form": Case(MinForm(None), "biased", taste, least),
+    "min form, hard": Case(MinForm(None, temperature=0.0), "biased", taste, least),
+    # -- states, the reference, replays, trust
+    "gigpo": Case(GiGPO(RLOO, step_baseline=RLOO), "biased"),
+    "suffix log-ratio": Case(SuffixLogRatio(RLOO, 0.5), "unbiased", returns=regularised(0.5), dress=leaving),
+    "suffix log-ratio, several tokens": Case(
+        SuffixLogRatio(RLOO, 0.5), "unbiased", returns=regularised(0.5), dress=leaving, only="steps of several tokens"
+    ),
+    "suffix log-ratio, without baseline": Case(SuffixLogRatio(Raw(), 0.5), "unbiased", returns=regularised(0.5), dress=leaving),
+    "suffix log-ratio, of the outcome": Case(SuffixLogRatio(RLOO, 0.5), "biased", dress=leaving),
+    "suffix log-ratio, grpo": Case(SuffixLogRatio(GRPO, 0.5), "biased", returns=regularised(0.5), dress=leaving),
+    "suffix log-ratio, last token": Case(
+        SuffixLogRatio(RLOO, 0.5, "last"), "biased", returns=regularised(0.5), dress=leaving, only="steps of several tokens"
+    ),
+    "counterfactual": Case(Counterfactual(replayer(CaveDomain(), "score"), RLOO), "biased"),
+    "adaptive": Case(Adaptive(ProcessToGo(RLOO)), "unbiased", taste, outcome_and(0.5), dress=trusted(0.75)),
+    "adaptive, at chance": Case(Adaptive(ProcessToGo(RLOO)), "unbiased", taste, dress=trusted(0.5)),
 }
 """Every rule, by being listed here: rule, claim, step rewards, and what the return is."""
 
-WORLDS = {"turns are steps": cave_world, "lines are steps": thinking_world}
+WORLDS = {
+    "turns are steps": cave_world,
+    "lines are steps": thinking_world,
+    "equally many steps": level_world,
+    "steps of several tokens": lambda *, turns: replace(thinking_world(turns=turns), segment=by_turn),
+}
+
+
+def worlds_of(case: Case) -> list[str]:
+    """Where a claim is checked: in the worlds in which the policy decides how many steps it takes, if it is not about another."""
+    if case.only:
+        return [case.only]
+    return ["turns are steps", "lines are steps"] if case.group_size * case.groups == 2 else ["turns are steps"]
 
 
 @lru_cache
@@ -113,18 +214,13 @@ def world(name: str, turns: int) -> World:
     return WORLDS[name](turns=turns)
 
 
-PAIRS = {
-    f"{name}, {where}": (case, where)
-    for name, case in CASES.items()
-    for where in WORLDS
-    if where == "turns are steps" or case.group_size * case.groups == 2
-}
+PAIRS = {f"{name}, {where}": (case, where) for name, case in CASES.items() for where in worlds_of(case)}
 
 
 @pytest.mark.parametrize(("case", "where"), PAIRS.values(), ids=PAIRS)
 def test_claim(case: Case, where: str) -> None:
     few = case.group_size * case.groups > 2
-    here = world(where, 2 if few or where == "lines are steps" else 3)
+    here = world(where, 2 if few or where != "turns are steps" else 3)
     scored = [case.dress(here, member) for member in with_rewards(here, case.rewards)]
     true = policy_gradient(here, np.array([case.returns(member) for member in scored]))
     got = expected_gradient(here, scored, case.rule, group_size=case.group_size, groups=case.groups, averaging=case.averaging)
