@@ -9,31 +9,15 @@ from itertools import pairwise
 
 import pytest
 import torch
+from every_loss import LOSSES, SMOOTH
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from stepwell.losses import Cispo, Clip, CloningLoss, Masked, PolicyLoss, PreferenceLoss, Reinforce, Surrogate, Truncated, kl, token_weights
+from stepwell.losses import Cispo, Clip, PolicyLoss, PreferenceLoss, Reinforce, Surrogate, Truncated, kl, token_weights
 from stepwell.protocols import Loss
 from stepwell.types import Batch, Outputs, Tallies
 
-LOSSES: dict[str, Loss] = {
-    "detached": PolicyLoss(kl_coef=0.2, entropy_coef=0.1),
-    "given": PolicyLoss(Clip(dual=3.0), old="given", kl_coef=0.2, kl_kind="k3"),
-    "step": PolicyLoss(old="given", level="step", pooling="sum"),
-    "episode": PolicyLoss(old="given", level="episode"),
-    "episode sum": PolicyLoss(old="given", level="episode", pooling="sum"),
-    "reinforce": PolicyLoss(Reinforce(), kl_coef=0.1, kl_kind="k1+"),
-    "importance sampling": PolicyLoss(Clip(1.0, math.inf), old="given"),
-    "clip higher": PolicyLoss(Clip(0.2, 0.28), old="given", kl_coef=0.1, kl_kind="k3+"),
-    "cispo": PolicyLoss(Cispo(1.0, 0.5), old="given", kl_coef=0.1, kl_kind="k3x"),
-    "cispo of steps": PolicyLoss(Cispo(0.3, 0.5), old="given", level="step", pooling="sum"),
-    "truncated": PolicyLoss(old="given", correction=Truncated(1.5), kl_coef=0.1, kl_kind="k1x"),
-    "truncated detached": PolicyLoss(correction=Truncated(1.5)),
-    "masked": PolicyLoss(old="given", correction=Masked(0.5, 1.5)),
-    "cloning": CloningLoss(),
-    "preference": PreferenceLoss(beta=0.5),
-}
 every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
 seeds = st.integers(0, 10_000)
 few = settings(max_examples=12)
@@ -145,9 +129,6 @@ def test_micro_batches_give_the_same_gradient_and_tallies(loss: Loss, seed: int,
     for name, tally in tallies.items():
         assert sum(part[2][name].total for part in parts) == pytest.approx(tally.total, rel=1e-9, abs=1e-12)
         assert sum(part[2][name].weight for part in parts) == pytest.approx(tally.weight)
-
-
-SMOOTH = ("given", "importance sampling", "truncated", "masked", "cloning", "preference")
 
 
 @pytest.mark.parametrize("loss", [LOSSES[name] for name in SMOOTH])
