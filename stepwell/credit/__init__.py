@@ -6,6 +6,7 @@ from stepwell.credit.anchor import GiGPO
 from stepwell.credit.baseline import Baseline, Centred, Fit, LeaveOneOut, Raw, Standardised, compare, compare_each
 from stepwell.credit.by_hand import group_by_hand
 from stepwell.credit.counterfactual import Counterfactual, Replay
+from stepwell.credit.gae import GAE, Estimate, lambda_advantages
 from stepwell.credit.leave_out import Prime, RePIRL
 from stepwell.credit.metrics import credit_metrics
 from stepwell.credit.min_form import MinForm
@@ -29,10 +30,12 @@ from stepwell.credit.supervised import ProcessSupervision
 from stepwell.credit.whitened import ReinforcePlusPlus, Whitened
 
 __all__ = [
+    "GAE",
     "Adaptive",
     "Baseline",
     "Centred",
     "Counterfactual",
+    "Estimate",
     "Fit",
     "GiGPO",
     "IStar",
