@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from stepwell.credit.baseline import Baseline, Centred, LeaveOneOut, Raw, Standardised, compare
 from stepwell.credit.returns import to_go
 from stepwell.credit.rule import Flat, Need, Part, Parts, check_alpha, check_size, credited, outcome_part, outcomes_differ
-from stepwell.errors import ConfigError
+from stepwell.errors import ConfigError, nearest
 from stepwell.types import Credited, Floats, Group, Scored
 
 __all__ = ["IStar", "OutcomeOnly", "ProcessToGo", "returns_part"]
@@ -32,23 +32,45 @@ class OutcomeOnly:
     Bias: none with `LeaveOneOut` and `Raw`; `Centred` is (N - 1) / N x the gradient; `Standardised` is biased: it weighs tasks by how rare
     a success is in the group.
 
+    With `scale="batch"` the difference is divided by the standard deviation of all outcomes of the batch, plus 1e-4 (with `Centred`, TRL's
+    `scale_rewards="batch"`): tasks keep their weight relative to each other. Biased as well, if less.
+
+    Raises (when built):
+        ConfigError: `scale` is unknown, or would divide twice.
     Raises (when called):
         CreditError: a group is smaller than the baseline needs.
 
     Attributes:
         baseline: What an outcome is compared with, and its unit.
+        scale: `group`: the baseline's own; `batch`: see above.
     """
 
     baseline: Baseline = _GRPO
+    scale: Literal["group", "batch"] = "group"
     needs: ClassVar[frozenset[Need]] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.scale not in ("group", "batch"):
+            raise ConfigError(f"scale is {self.scale!r}; {nearest(self.scale, ('group', 'batch'))}.")
+        if self.scale == "batch" and isinstance(self.baseline, Standardised):
+            raise ConfigError("scale is 'batch' with a baseline that divides by the group's deviation; use Centred or LeaveOneOut.")
 
     def parts(self, groups: Sequence[Group[Scored]]) -> list[Parts]:
         """The outcome's part."""
-        return [Parts(flat, {"outcome": outcome_part(flat, self.baseline)}) for flat in map(Flat.of, groups)]
+        flats = [Flat.of(group) for group in groups]
+        unit = 1.0 if self.scale == "group" else _deviation(flats)
+        parts = [outcome_part(flat, self.baseline) for flat in flats]
+        return [Parts(flat, {"outcome": Part(part.values_S / unit, part.told_S)}) for flat, part in zip(flats, parts, strict=True)]
 
     def __call__(self, groups: Sequence[Group[Scored]]) -> list[Group[Credited]]:
         """Credits all groups."""
         return credited(self.parts(groups))
+
+
+def _deviation(flats: Sequence[Flat]) -> float:
+    """Standard deviation of all outcomes that count, plus 1e-4."""
+    outcomes = np.concatenate([np.zeros(0), *(flat.outcome_N[flat.counts_N] for flat in flats)])
+    return (float(outcomes.std(ddof=1)) if len(outcomes) > 1 else 0.0) + 1e-4
 
 
 @dataclass(frozen=True, slots=True)

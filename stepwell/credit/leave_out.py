@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from stepwell.credit.baseline import LeaveOneOut, compare, compare_each
+from stepwell.credit.baseline import LeaveOneOut, Standardised, compare, compare_each
 from stepwell.credit.returns import to_go
 from stepwell.credit.rule import Flat, Need, Part, Parts, check_alpha, check_size, credited, outcome_part
 from stepwell.errors import ConfigError, nearest
@@ -104,8 +104,10 @@ class RePIRL:
     Source: rePIRL, arXiv 2602.07832; there whitened afterwards, which is `Whitened(RePIRL())`. Its alpha is 0.05 or 0.1.
 
     Differs from the authors' code, which divides the process rewards by the largest return of the batch (`unit="largest_return"`);
-    discounts over observation tokens too; puts the outcome at the wrong token where observations lie between (here steps hold sampled
-    tokens alone); and whose variant that divides by the deviation at every place blows up where few are left (not offered).
+    discounts over observation tokens too; and puts the outcome at the wrong token where observations lie between (here steps hold
+    sampled tokens alone). Its other variant divides by the deviation of all that are still going at the step
+    (`step_baseline=Standardised()`), with a floor that lets the value of whoever is left alone explode; here one who is alone is not
+    divided.
 
     Bias: none before whitening, with discount 1, for R + alpha x the sum of process rewards: who is still going at a step is decided
     before the step, and the baseline holds none of the episode's own rewards.
@@ -120,12 +122,14 @@ class RePIRL:
         discount: Per step, in [0, 1].
         alone: `episode` or `raw`.
         unit: As in `Prime`.
+        step_baseline: `LeaveOneOut`, or `Standardised`: the same, divided by the deviation.
     """
 
     alpha: float = 0.05
     discount: float = 1.0
     alone: Literal["episode", "raw"] = "episode"
     unit: Unit = "reward"
+    step_baseline: LeaveOneOut | Standardised = _RLOO
     needs: ClassVar[frozenset[Need]] = frozenset()
 
     def __post_init__(self) -> None:
@@ -157,8 +161,10 @@ class RePIRL:
         """Minus the mean of the others that are going at the same place."""
         place_S = np.arange(flat.num_steps) - np.repeat(flat.bounds[:-1], flat.sizes)
         value, place, member = returns_S[going_S], place_S[going_S], flat.member_S[going_S]
-        told = np.bincount(place, minlength=1)[place] > 1
-        compared = compare_each(_RLOO, value, place)
+        others = np.bincount(place, minlength=1)[place] - 1
+        told, compared = others > 0, compare_each(self.step_baseline, value, place)
+        if isinstance(self.step_baseline, Standardised):
+            compared *= (others + 1) / np.maximum(others, 1)
         lone = np.flatnonzero(~told)
         if self.alone == "raw":
             compared[lone] = value[lone]

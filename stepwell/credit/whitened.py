@@ -32,11 +32,21 @@ class Whitened:
 
     Bias: biased. Mean and deviation hold the episode's own advantage, and the mean that is taken away weighs episodes by length.
 
+    Raises (when built):
+        ConfigError: `apart` is negative or not finite.
+
     Attributes:
         rule: What is whitened.
+        apart: If given, outcome and process are whitened each by itself, and the process part then weighs this much (iStar's released
+            variant of REINFORCE++): whitening the sum lets the part with the larger variance rule.
     """
 
     rule: Rule
+    apart: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.apart is not None:
+            check_alpha(self.apart)
 
     @property
     def needs(self) -> frozenset[Need]:
@@ -45,7 +55,8 @@ class Whitened:
 
     def parts(self, groups: Sequence[Group[Scored]]) -> list[Parts]:
         """The rule's parts in units of the deviation, and the `offset` that centres them."""
-        return whiten(self.rule.parts(groups))
+        made = self.rule.parts(groups)
+        return whiten(made) if self.apart is None else _whiten_apart(made, self.apart)
 
     def __call__(self, groups: Sequence[Group[Scored]]) -> list[Group[Credited]]:
         """Credits all groups."""
@@ -113,6 +124,20 @@ def whiten(made: Sequence[Parts]) -> list[Parts]:
     mean = float((weight * value).sum() / tokens)
     variance = float((weight * (value - mean) ** 2).sum() / (tokens - 1))
     return [_rescaled(one, told_S, mean, float(np.sqrt(variance + _EPS))) for one, told_S in zip(made, told, strict=True)]
+
+
+def _whiten_apart(made: Sequence[Parts], alpha: float) -> list[Parts]:
+    """Each part whitened by itself; the process part and its offset weigh alpha."""
+    names = dict.fromkeys(name for one in made for name in one.parts)
+    found: list[dict[str, Part]] = [{} for _ in made]
+    for name in names:
+        weight = alpha if name == "process" else 1.0
+        for parts, one in zip(found, whiten([Parts(one.flat, {name: one.parts[name]}) for one in made]), strict=True):
+            offset = one.parts["offset"]
+            before = parts.get("offset", Part(np.zeros(one.flat.num_steps), offset.told_S))
+            parts[name] = Part(weight * one.parts[name].values_S, one.parts[name].told_S)
+            parts["offset"] = Part(before.values_S + weight * offset.values_S, before.told_S | offset.told_S)
+    return [Parts(one.flat, parts) for one, parts in zip(made, found, strict=True)]
 
 
 def _rescaled(made: Parts, told_S: Bools, mean: float, scale: float) -> Parts:

@@ -202,12 +202,15 @@ def test_every_step_reward_reaches_the_advantages(listed: Listed, step: int) -> 
     """U27: no reward of an intermediate step is lost. (The hard minimum sees the least one alone.)"""
     rewards = [0.3, 0.1, 0.5]
     least = [value - (0.7 if s == step else 0.0) for s, value in enumerate(rewards)]
-    other = ready(make_scored([1, 2, 1], outcome=0.0, process=[0.4, 0.6, 0.45]))
-    before = advantages(listed.rule, make_group(ready(make_scored([2, 1, 1], outcome=1.0, process=rewards)), other))[0]
-    after = advantages(listed.rule, make_group(ready(make_scored([2, 1, 1], outcome=1.0, process=least)), other))[0]
+    others = [
+        ready(make_scored([1, 2, 1], outcome=0.0, process=[0.4, 0.6, 0.45])),
+        ready(make_scored([3, 1, 1], outcome=0.0, process=[-0.2, 0.2, 0.1])),
+    ]
+    before = advantages(listed.rule, make_group(ready(make_scored([2, 1, 1], outcome=1.0, process=rewards)), *others))[0]
+    after = advantages(listed.rule, make_group(ready(make_scored([2, 1, 1], outcome=1.0, process=least)), *others))[0]
     assert abs(after[step] - before[step]) > 1e-4
     later = after[step + 1 :] - before[step + 1 :]
-    own_baseline = ("istar", "gigpo", "supervision", "released", "adaptive", "whitened", "unit", "reinforce_pp", "min_form")
+    own_baseline = ("istar", "gigpo", "supervision", "released", "adaptive", "whitened", "unit", "reinforce_pp", "min_form", "deviation")
     assert any(word in listed.name for word in own_baseline) or listed.name == "adaptive to go" or np.allclose(later, 0.0)
 
 
