@@ -47,6 +47,7 @@ MEANINGS = {
     "credit.alpha": "Weight of the process part.",
     "credit.discount": "Of rewards to come, per step.",
     "credit.baseline": "What outcomes are compared with.",
+    "credit.max_grad_norm": "Larger gradients of the critic are scaled down to this norm.",
     "reward.pay": "What the end is worth: 1 or 0 for success, or the score in [0, 1].",
     "reward.beta": "Reward per nat of log-ratio.",
     "reward.lr": "Learning rate of the judge.",

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from stepwell.config import (
     CaveConfig,
@@ -16,6 +16,7 @@ from stepwell.config import (
     CustomConfig,
     DomainConfig,
     EnvironmentRewardConfig,
+    GAECredit,
     GroupCredit,
     ImplicitConfig,
     IStarCredit,
@@ -29,7 +30,19 @@ from stepwell.config import (
     TinyEngineConfig,
     UniformConfig,
 )
-from stepwell.credit import Baseline, Centred, IStar, LeaveOneOut, OutcomeOnly, ProcessToGo, Standardised
+from stepwell.credit import (
+    GAE,
+    Baseline,
+    Centred,
+    IStar,
+    LeaveOneOut,
+    OutcomeOnly,
+    ProcessToGo,
+    Standardised,
+    by_token,
+    by_turn,
+    needs_of,
+)
 from stepwell.credit.shaping import Overlong
 from stepwell.curriculum import Uniform
 from stepwell.demonstrations import read_demonstrations
@@ -45,6 +58,7 @@ from stepwell.envs.shop.webshop import WebShopDomain, WebShopSettings
 from stepwell.errors import ConfigError
 from stepwell.losses import Cispo, Clip, Correction, Masked, PolicyLoss, Reinforce, Surrogate, Truncated
 from stepwell.protocols import Assign, Curriculum, Domain, ModelSpec, OptimizerSpec, ProcessReward
+from stepwell.rewards.critic import Critic, CriticSettings, check_values
 from stepwell.rewards.implicit import ImplicitReward, ImplicitSettings
 from stepwell.rewards.outcome import EnvironmentReward, OutcomeReward
 from stepwell.rollout import Limits, Player, answered, began, demonstrate
@@ -97,8 +111,8 @@ def build(config: Config) -> Built:
         domain=domain,
         policy=policy,
         player=speaker.player,
-        judge=_judge(config, speaker.engine, policy),
-        assign=_assign(config.credit),
+        judge=_reward(config, speaker.engine, policy),
+        assign=_supplied(config, _assign(config.credit)),
         curriculum=_curriculum(config, domain),
         reference=policy.keep if config.loss.kl != "none" else None,
     )
@@ -276,7 +290,7 @@ def _learning(config: Config) -> Learning:
         epochs=loss.epochs,
         minibatches=loss.minibatches,
         draw_budget=rollout.draw_budget,
-        learn=config.reward.learn if isinstance(config.reward, ImplicitConfig) else "after",
+        learn="after" if isinstance(config.credit, GAECredit) else _judge_learns(config),
         kl_in_reward=loss.kl_coef if loss.kl != "none" and loss.kl_in == "reward" else None,
         overlong=None if loss.overlong_limit is None else Overlong(loss.overlong_limit, loss.overlong_buffer, loss.overlong_penalty),
     )
@@ -294,17 +308,48 @@ def _correction(loss: LossConfig) -> Correction | None:
     return Truncated(loss.correction_high) if loss.correction == "truncate" else Masked(loss.correction_low, loss.correction_high)
 
 
+def _judge_learns(config: Config) -> Literal["before", "after"]:
+    return config.reward.learn if isinstance(config.reward, ImplicitConfig) else "after"
+
+
+def _reward(config: Config, engine: LocalEngine, policy: LocalModel) -> Callable[[], ProcessReward]:
+    """The judge, and around it a critic where the credit rule compares with values."""
+    judge, credit = _judge(config, engine, policy), config.credit
+    if not isinstance(credit, GAECredit):
+        return judge
+    check_values(engine.capabilities)
+    spec = ModelSpec(kind="head", of="policy", trunk=credit.critic, optimizer=OptimizerSpec(max_grad_norm=credit.max_grad_norm))
+    settings = CriticSettings(credit.lr or config.optimizer.lr, credit.updates, credit.clip, _judge_learns(config))
+    return lambda: Critic(judge(), engine.model("critic", spec), _gae(credit), settings)
+
+
+def _supplied(config: Config, rule: Assign) -> Assign:
+    """The rule, if what it needs is there. A reward of the user's may bring values of its own."""
+    if "values" in needs_of(rule) and not isinstance(config.credit, GAECredit) and not isinstance(config.reward, CustomConfig):
+        raise ConfigError(
+            f"credit.kind is {config.credit.kind!r}, which needs a critic's values, and reward.kind {config.reward.kind!r} has none; "
+            "use credit.kind=gae, which makes a critic, or a reward of your own that sets values_S."
+        )
+    return rule
+
+
+def _gae(config: GAECredit) -> GAE:
+    whiten = Standardised() if config.whiten else None
+    return GAE(config.discount, config.lam, config.outcome_weight, config.alpha, whiten, config.truncated)
+
+
 def _judge(config: Config, engine: LocalEngine, policy: LocalModel) -> Callable[[], ProcessReward]:
     """A judge that is a language model is made when it is called for; any other now, so that what is wrong with it is said now."""
     reward = config.reward
+    segment = by_token if isinstance(config.credit, GAECredit) and config.credit.level == "token" else by_turn
     if isinstance(reward, ImplicitConfig):
         settings = ImplicitSettings(reward.beta, reward.lr, reward.reference, reward.pay, reward.updates, reward.judged)
         spec = judge_spec(config, reward)
-        return lambda: ImplicitReward(engine.model("judge", spec), policy, settings)
+        return lambda: ImplicitReward(engine.model("judge", spec), policy, settings, segment)
     if isinstance(reward, OutcomeRewardConfig):
-        made: ProcessReward = OutcomeReward(reward.pay)
+        made: ProcessReward = OutcomeReward(reward.pay, segment)
     elif isinstance(reward, EnvironmentRewardConfig):
-        made = EnvironmentReward(reward.pay, invalid_penalty=reward.invalid_penalty)
+        made = EnvironmentReward(reward.pay, segment, invalid_penalty=reward.invalid_penalty)
     else:
         made = cast(ProcessReward, _custom(reward, "reward", ("score",)))
     return lambda: made
@@ -313,6 +358,8 @@ def _judge(config: Config, engine: LocalEngine, policy: LocalModel) -> Callable[
 def _assign(config: CreditConfig) -> Assign:
     if isinstance(config, CustomConfig):
         return cast(Assign, _custom(config, "credit", ("__call__",)))
+    if isinstance(config, GAECredit):
+        return _gae(config)
     if isinstance(config, GroupCredit):
         return OutcomeOnly(_BASELINES[config.kind])
     if isinstance(config, IStarCredit):

@@ -25,6 +25,7 @@ class Method(NamedTuple):
 
 _ISTAR, _PRIME = "iStar, arXiv 2509.19199", "PRIME, arXiv 2502.01456"
 _GRPO, _DRGRPO, _RLOO = "GRPO, arXiv 2402.03300", "Dr.GRPO, arXiv 2503.20783", "RLOO, arXiv 2402.14740"
+_GAE = "GAE, arXiv 1506.02438, and PPO, arXiv 1707.06347"
 _PPO, _GSPO, _DAPO = "PPO, arXiv 1707.06347", "GSPO, arXiv 2507.18071", "DAPO, arXiv 2503.14476"
 _CISPO, _TIS = "MiniMax-M1, arXiv 2506.13585", "Ionides 2008, Truncated importance sampling"
 _KL = "Schulman 2020, Approximating KL divergence"
@@ -39,6 +40,8 @@ METHODS: tuple[Method, ...] = (
     Method("credit", "credit.kind=rloo", "an outcome minus the mean of the others of its group", _RLOO),
     Method("credit", "credit.kind=istar", "the outcome's advantage plus alpha x the step reward's", _ISTAR),
     Method("credit", "credit.kind=process_to_go", "the outcome's advantage plus alpha x the centred step rewards to come", ""),
+    Method("credit", "credit.kind=gae", "PPO: what a turn earned against what a critic expected of it", _GAE),
+    Method("credit", "credit.kind=gae credit.level=token", "the same for every sampled token", _GAE),
     Method("loss", "loss.ratio=token", "clipped surrogate, one ratio for each token", _PPO),
     Method("loss", "loss.ratio=step loss.pooling=sum", "clipped surrogate, one ratio for each step", _ISTAR),
     Method("loss", "loss.ratio=episode", "clipped surrogate, one ratio for each episode: the mean over its tokens", _GSPO),

@@ -4,7 +4,7 @@ A choice has a `kind`; `kind: package.module:Name` is a class of your own, calle
 `configure.load` turns YAML and `key=value` arguments into a `Config`, or says which key is wrong, what was got and what is allowed.
 """
 
-from stepwell.config.credits import CreditConfig, GroupCredit, IStarCredit, ProcessToGoCredit
+from stepwell.config.credits import CreditConfig, GAECredit, GroupCredit, IStarCredit, ProcessToGoCredit
 from stepwell.config.domains import CaveConfig, DomainConfig, MazeConfig, ShopConfig, WebShopConfig
 from stepwell.config.engines import ChatConfig, CloningOptimizerConfig, EngineConfig, LocalEngineConfig, OptimizerConfig, TinyEngineConfig
 from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, UniformConfig
@@ -27,6 +27,7 @@ __all__ = [
     "EngineConfig",
     "EnvironmentRewardConfig",
     "EvaluationConfig",
+    "GAECredit",
     "GroupCredit",
     "IStarCredit",
     "ImplicitConfig",

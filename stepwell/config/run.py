@@ -6,12 +6,12 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from stepwell.config.credits import CreditConfig, IStarCredit
+from stepwell.config.credits import CreditConfig, GAECredit, IStarCredit
 from stepwell.config.domains import DomainConfig, ShopConfig
 from stepwell.config.engines import ChatConfig, EngineConfig, OptimizerConfig, TinyEngineConfig
 from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, UniformConfig
 from stepwell.config.rewards import ImplicitConfig, RewardConfig
-from stepwell.config.settings import Count, Settings, folder_name
+from stepwell.config.settings import Count, CustomConfig, Settings, folder_name
 
 __all__ = [
     "CheckpointConfig",
@@ -82,6 +82,8 @@ class Config(Settings):
             raise ValueError(
                 f"rollout.group_size is {size}; a group of one has nothing to be compared with: at least 2, or a credit rule of your own"
             )
+        if isinstance(self.credit, GAECredit):
+            self._check_critic(self.credit)
         updates = self.loss.epochs * self.loss.minibatches
         if updates > 1 and self.loss.old_logprobs == "detached":
             raise ValueError(f"loss.old_logprobs is 'detached' with {updates} updates on a batch; set it to 'trainer' (or 'sampler')")
@@ -97,3 +99,15 @@ class Config(Settings):
                 "adapters need a frozen base: both lora, or both full"
             )
         return self
+
+    def _check_critic(self, credit: GAECredit) -> None:
+        if credit.level == "token" and isinstance(self.reward, CustomConfig):
+            raise ValueError(
+                f"credit.level is 'token', but reward {self.reward.kind!r} is your own and cuts its steps itself; "
+                "cut them by token there, and leave credit.level at 'turn'"
+            )
+        if self.loss.overlong_limit is not None:
+            raise ValueError(
+                f"loss.overlong_limit is {self.loss.overlong_limit} with credit 'gae'; its critic would not know of that cost: "
+                "leave it out, or choose another credit rule"
+            )

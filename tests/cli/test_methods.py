@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from stepwell.cli.methods import METHODS
 from stepwell.config import (
     EnvironmentRewardConfig,
+    GAECredit,
     GroupCredit,
     ImplicitConfig,
     IStarCredit,
@@ -26,6 +27,7 @@ CHOICES: tuple[tuple[str, type[BaseModel], str], ...] = (
     ("credit.kind", GroupCredit, "kind"),
     ("credit.kind", IStarCredit, "kind"),
     ("credit.kind", ProcessToGoCredit, "kind"),
+    ("credit.kind", GAECredit, "kind"),
     ("loss.ratio", LossConfig, "ratio"),
     ("loss.kl", LossConfig, "kl"),
     ("loss.averaging", LossConfig, "averaging"),

@@ -15,7 +15,7 @@ from stepwell.tracking.progress import HEADLINE
 from stepwell.types import Group
 
 ROOT = Path(__file__).parents[2]
-AREAS = "rollout|curriculum|reward|credit|policy|sampler|judge|cloning|eval|test|time"
+AREAS = "rollout|curriculum|reward|credit|policy|sampler|judge|critic|cloning|eval|test|time"
 
 
 @pytest.fixture(scope="module")
