@@ -118,7 +118,8 @@ def charge_metrics(scored: Sequence[Group[Scored]], charged: Sequence[Group[Scor
     | `policy/kl_ref` | mean d (k1) over sampled tokens, nats |
 
     Args:
-        scored, charged: Before and after `Overlong`; the same object where it is off.
+        scored: Before `Overlong`.
+        charged: After it; the same object where it is off.
         credited: After `charge_kl`, or without it.
     """
     metrics: Metrics = {}
