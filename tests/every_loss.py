@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from stepwell.losses import Cispo, Clip, CloningLoss, Masked, PolicyLoss, PreferenceLoss, Reinforce, Truncated
+from stepwell.losses.value import ValueLoss
 from stepwell.protocols import Loss
 
 LOSSES: dict[str, Loss] = {
@@ -28,8 +29,10 @@ LOSSES: dict[str, Loss] = {
     "masked": PolicyLoss(old="given", correction=Masked(0.5, 1.5)),
     "cloning": CloningLoss(),
     "preference": PreferenceLoss(beta=0.5),
+    "value": ValueLoss(),
+    "value without clip": ValueLoss(clip=None),
 }
-SMOOTH = ("given", "clip", "importance sampling", "truncated", "masked", "cloning", "preference")
+SMOOTH = ("given", "clip", "importance sampling", "truncated", "masked", "cloning", "preference", "value", "value without clip")
 """Those without parts that are constant on purpose: pooled and detached ratios, CISPO's weight, straight-through KL."""
 NATIVE = {
     "plain": "cross_entropy",

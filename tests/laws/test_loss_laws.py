@@ -39,14 +39,20 @@ def draw(seed: int, rows: int = 6, width: int = 5) -> tuple[Outputs, Batch]:
     step = ids[:, None] * width + torch.arange(width) // 2
     weight = torch.rand(rows, width, generator=generator, dtype=torch.float64)
     batch = Batch(mask, weight, normal(), normal(), normal(), normal(), normal(), step, episode, episode // 2, label, normal())
-    return Outputs(normal() - 1.0, normal().abs()), batch
+    return Outputs(normal() - 1.0, normal().abs(), normal()), batch
 
 
 def differentiate(loss: Loss, outputs: Outputs, batch: Batch) -> tuple[float, Tensor, Tallies]:
-    logprobs = outputs.logprobs.detach().requires_grad_()
-    value, tallies = loss(replace(outputs, logprobs=logprobs), batch)
-    (grad,) = torch.autograd.grad(value, logprobs, allow_unused=False)
+    """Value, gradient by log-probs, entropy and values [3, B, N], tallies."""
+    leaves = stacked(outputs).requires_grad_()
+    value, tallies = loss(Outputs(*leaves), batch)
+    (grad,) = torch.autograd.grad(value, leaves)
     return value.item(), grad, tallies
+
+
+def stacked(outputs: Outputs) -> Tensor:
+    assert outputs.entropy is not None and outputs.values is not None
+    return torch.stack([outputs.logprobs, outputs.entropy, outputs.values]).detach()
 
 
 def each(batch: Batch, change: Callable[[str, Tensor], Tensor]) -> Batch:
@@ -70,12 +76,11 @@ def test_what_is_masked_does_not_matter(loss: Loss, seed: int) -> None:
     def spoil(name: str, values: Tensor) -> Tensor:
         return values if name in ("mask", "step", *PER_ROW) else torch.where(batch.mask, values, math.nan)
 
-    assert outputs.entropy is not None
-    spoilt = Outputs(torch.where(batch.mask, outputs.logprobs, math.nan), torch.where(batch.mask, outputs.entropy, math.inf))
+    spoilt = Outputs(*torch.where(batch.mask, stacked(outputs), math.nan))
     spoilt_value, spoilt_grad, spoilt_tallies = differentiate(loss, spoilt, each(batch, spoil))
     assert spoilt_value == value
     assert torch.equal(spoilt_grad, grad)
-    assert not grad[~batch.mask].any()
+    assert not grad[:, ~batch.mask].any()
     assert close(spoilt_tallies, tallies)
 
 
@@ -89,8 +94,7 @@ def test_padding_does_not_matter(loss: Loss, seed: int, columns: int, rows: int)
     def pad(name: str, values: Tensor) -> Tensor:
         return torch.nn.functional.pad(values, (0, rows) if name in PER_ROW else (0, columns, 0, rows))
 
-    assert outputs.entropy is not None
-    padded = Outputs(pad("", outputs.logprobs), pad("", outputs.entropy))
+    padded = Outputs(*pad("", stacked(outputs)))
     padded_value, padded_grad, padded_tallies = differentiate(loss, padded, each(batch, pad))
     assert padded_value == pytest.approx(value, rel=1e-12)
     assert torch.allclose(padded_grad, pad("", grad), rtol=1e-12)
@@ -104,10 +108,9 @@ def test_the_order_of_rows_does_not_matter(loss: Loss, seed: int, data: st.DataO
     outputs, batch = draw(seed)
     value, grad, tallies = differentiate(loss, outputs, batch)
     order = torch.tensor(data.draw(st.permutations(range(len(batch.mask)))))
-    assert outputs.entropy is not None
-    moved = differentiate(loss, Outputs(outputs.logprobs[order], outputs.entropy[order]), each(batch, lambda _, values: values[order]))
+    moved = differentiate(loss, Outputs(*stacked(outputs)[:, order]), each(batch, lambda _, values: values[order]))
     assert moved[0] == pytest.approx(value, rel=1e-10, abs=1e-12)
-    assert torch.allclose(moved[1], grad[order], rtol=1e-10)
+    assert torch.allclose(moved[1], grad[:, order], rtol=1e-10)
     assert close(moved[2], tallies)
 
 
@@ -118,14 +121,13 @@ def test_micro_batches_give_the_same_gradient_and_tallies(loss: Loss, seed: int,
     outputs, batch = draw(seed)
     value, grad, tallies = differentiate(loss, outputs, batch)
     edges = [0, *sorted(cuts), len(batch.mask)]
-    assert outputs.entropy is not None
     parts = []
     for start, stop in pairwise(edges):
         rows = slice(start, stop)
-        some = Outputs(outputs.logprobs[rows], outputs.entropy[rows])
+        some = Outputs(*stacked(outputs)[:, rows])
         parts.append(differentiate(loss, some, each(batch, lambda _, values, rows=rows: values[rows])))  # type: ignore[misc]
     assert sum(part[0] for part in parts) == pytest.approx(value, rel=1e-10, abs=1e-12)
-    assert torch.allclose(torch.cat([part[1] for part in parts]), grad, rtol=1e-12)
+    assert torch.allclose(torch.cat([part[1] for part in parts], dim=1), grad, rtol=1e-12)
     for name, tally in tallies.items():
         assert sum(part[2][name].total for part in parts) == pytest.approx(tally.total, rel=1e-9, abs=1e-12)
         assert sum(part[2][name].weight for part in parts) == pytest.approx(tally.weight)
@@ -139,12 +141,11 @@ def test_gradients_are_those_of_finite_differences(loss: Loss, seed: int) -> Non
     outputs, batch = draw(seed, rows=4, width=3)
     _, grad, _ = differentiate(loss, outputs, batch)
     nudge = 1e-6
-    for row, column in torch.nonzero(batch.mask).tolist():
-        step = torch.zeros_like(outputs.logprobs)
-        step[row, column] = nudge
-        up = loss(replace(outputs, logprobs=outputs.logprobs + step), batch)[0]
-        down = loss(replace(outputs, logprobs=outputs.logprobs - step), batch)[0]
-        assert ((up - down) / (2 * nudge)).item() == pytest.approx(grad[row, column].item(), abs=1e-5, rel=1e-5)
+    for which, row, column in torch.nonzero(batch.mask.expand_as(grad)).tolist():
+        step = torch.zeros_like(grad)
+        step[which, row, column] = nudge
+        up, down = (loss(Outputs(*(stacked(outputs) + sign * step)), batch)[0] for sign in (1.0, -1.0))
+        assert ((up - down) / (2 * nudge)).item() == pytest.approx(grad[which, row, column].item(), abs=1e-5, rel=1e-5)
 
 
 SURROGATES = {
@@ -168,7 +169,7 @@ def test_at_ratio_one_the_gradient_is_that_of_reinforce(surrogate: Surrogate, ol
         level = "token"
     loss = PolicyLoss(surrogate, level=level, pooling=pooling, old=old)  # type: ignore[arg-type]
     _, grad, tallies = differentiate(loss, outputs, replace(batch, old_logprobs=outputs.logprobs))
-    assert torch.allclose(grad, torch.where(batch.mask, -batch.weight * batch.advantage, 0.0), rtol=1e-12)
+    assert torch.allclose(grad[0], torch.where(batch.mask, -batch.weight * batch.advantage, 0.0), rtol=1e-12)
     assert tallies["policy/clip_share"].total == 0.0
 
 
@@ -179,7 +180,7 @@ def test_the_ratio_bounds_every_pull(surrogate: Surrogate, seed: int) -> None:
     """A token's pull is -w A times the ratio, a bound of it, or 0: never of another sign, and REINFORCE's is -w A."""
     outputs, batch = draw(seed)
     _, grad, _ = differentiate(PolicyLoss(surrogate, old="given"), outputs, batch)
-    pull = torch.where(batch.mask, -grad / (batch.weight * batch.advantage), 0.0)
+    pull = torch.where(batch.mask, -grad[0] / (batch.weight * batch.advantage), 0.0)
     ratio = torch.where(batch.mask, torch.exp(outputs.logprobs - batch.old_logprobs), 0.0)
     assert torch.all(pull >= -1e-12)
     if isinstance(surrogate, Cispo):
@@ -210,7 +211,7 @@ def test_gspo_by_token_is_gspo_where_advantages_are_equal(level: str, seed: int,
         outputs,
         replace(batch, weight=weight),
     )
-    assert torch.allclose(grad, whole, rtol=1e-10)
+    assert torch.allclose(grad[0], whole, rtol=1e-10)
 
 
 @few
