@@ -39,6 +39,7 @@ from stepwell.credit import (
     OutcomeOnly,
     ProcessToGo,
     Standardised,
+    Whitened,
     by_token,
     by_turn,
     needs_of,
@@ -334,8 +335,7 @@ def _supplied(config: Config, rule: Assign) -> Assign:
 
 
 def _gae(config: GAECredit) -> GAE:
-    whiten = Standardised() if config.whiten else None
-    return GAE(config.discount, config.lam, config.outcome_weight, config.alpha, whiten, config.truncated)
+    return GAE(config.discount, config.lam, config.outcome_weight, config.alpha, config.truncated)
 
 
 def _judge(config: Config, engine: LocalEngine, policy: LocalModel) -> Callable[[], ProcessReward]:
@@ -359,7 +359,7 @@ def _assign(config: CreditConfig) -> Assign:
     if isinstance(config, CustomConfig):
         return cast(Assign, _custom(config, "credit", ("__call__",)))
     if isinstance(config, GAECredit):
-        return _gae(config)
+        return Whitened(_gae(config)) if config.whiten else _gae(config)
     if isinstance(config, GroupCredit):
         return OutcomeOnly(_BASELINES[config.kind])
     if isinstance(config, IStarCredit):

@@ -1,6 +1,6 @@
 """Generalised advantage estimation: what a step earned, against what a critic expected before it.
 
-Legend: S step of an episode, F step with tokens of all episodes that count (flat), E episode that counts.
+Legend: S step of an episode, F step with tokens of all episodes that count (end to end), E episode that counts, C column.
 
 Steps are those of sampled tokens, whatever their size: one step a turn is turn-level GAE, one step a token is token-level GAE over the
 trained tokens. What the environment says is no step, so nothing is discounted across it.
@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from stepwell.credit.baseline import Baseline, Standardised, compare
-from stepwell.credit.rule import Need
+from stepwell.credit.rule import Flat, Need, Part, Parts, credited
 from stepwell.errors import ConfigError, CreditError, nearest
 from stepwell.types import Bools, Credited, EndingKind, Floats, Group, Ids, Scored
 
 __all__ = ["GAE", "Estimate", "lambda_advantages"]
 
 Truncated = Literal["bootstrap", "graded"]
-_WHITE = Standardised()
 _TRUNCATED: tuple[Truncated, ...] = ("bootstrap", "graded")
 
 
@@ -57,14 +56,16 @@ def lambda_advantages(rewards_S: Floats, values_S: Floats, *, after: float = 0.0
         raise CreditError("Rewards, values or the value after the last step hold NaN or infinity; all are finite numbers.")
     if not len(rewards_S):
         return np.zeros(0)
-    return _advantages(rewards_S, values_S, np.array([len(rewards_S) - 1]), np.array([after]), (discount, lam))
+    delta_S = rewards_S + discount * np.append(values_S[1:], after) - values_S
+    advantages_S: Floats = _to_come(delta_S[None], np.array([len(rewards_S) - 1]), discount * lam)[0]
+    return advantages_S
 
 
 class Estimate(NamedTuple):
     """What GAE says about one episode.
 
     Attributes:
-        advantages_S: Not whitened; 0 where `counts_S` is False. [S]
+        advantages_S: 0 where `counts_S` is False. [S]
         returns_S: Targets of the critic, `advantage + value`; 0 where `counts_S` is False. [S]
         counts_S: Steps with tokens of an episode that counts. [S]
     """
@@ -76,7 +77,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GAE:
-    """PPO's credit: generalised advantage estimation with a critic's values, whitened over the batch.
+    """PPO's credit: generalised advantage estimation with a critic's values.
 
     The reward of a step is `alpha x process reward`, and the last step is paid `outcome_weight x outcome` besides; advantages are those
     of `lambda_advantages`. By its ending, an episode
@@ -91,12 +92,11 @@ class GAE:
     tokens is no decision: it gets 0, and its reward goes to the step before it.
 
     Source: GAE, arXiv 1506.02438; with the clipped surrogate PPO, arXiv 1707.06347. With `lam=1`, `discount=1` and values that are 0 it
-    is the sum of rewards to come (REINFORCE).
+    is the sum of rewards to come (REINFORCE). `Whitened(GAE())` is what PPO is in most libraries; the critic's targets are made before.
 
-    **Bias**, also where the policy decides how many steps it takes (weights of tokens that do not depend on the length, `constant`): with
-    `lam=1`, `discount=1` and no whitening it is unbiased for any values that depend on the state before the step alone. With `lam` below
-    1 it is unbiased for the true values of the policy, and biased for others. `discount` below 1 is another objective. Whitening divides
-    by a deviation of the batch itself: biased, like every such division.
+    Bias: with `lam=1` and `discount=1` unbiased for any values that depend on what stands before the step alone. With `lam` below 1
+    unbiased for the true values of the policy, and biased for others. A `discount` below 1 is another objective. (Weights of tokens
+    must not depend on the length: averaging `constant`.)
 
     Raises (when built):
         ConfigError: a number out of range, or nothing is paid.
@@ -108,7 +108,6 @@ class GAE:
         lam: In [0, 1]; lower trusts the critic more: less variance, more bias.
         outcome_weight: Of the outcome; 0 where step rewards hold it already.
         alpha: Of the process rewards.
-        whiten: How advantages of the batch's steps are compared with each other, after the critic's targets are made; None is not at all.
         truncated: What an episode is that was cut from outside.
     """
 
@@ -116,7 +115,6 @@ class GAE:
     lam: float = 1.0
     outcome_weight: float = 1.0
     alpha: float = 1.0
-    whiten: Baseline | None = _WHITE
     truncated: Truncated = "bootstrap"
 
     needs: ClassVar[frozenset[Need]] = frozenset({"values"})
@@ -133,38 +131,48 @@ class GAE:
 
     def __call__(self, groups: Sequence[Group[Scored]]) -> list[Group[Credited]]:
         """Credits all groups."""
-        estimates = self.estimate([member for group in groups for member in group.members])
-        advantages = self._whitened(estimates)
-        found = iter(advantages)
-        return [Group(group.task, tuple(Credited(member, next(found)) for member in group.members)) for group in groups]
+        return credited(self.parts(groups))
 
-    def _whitened(self, estimates: Sequence[Estimate]) -> list[Floats]:
-        if self.whiten is None or not estimates:
-            return [estimate.advantages_S for estimate in estimates]
-        every = np.concatenate([estimate.advantages_S for estimate in estimates])
-        counts = np.concatenate([estimate.counts_S for estimate in estimates])
-        every[counts] = compare(self.whiten, every[counts])
-        return np.split(every, np.cumsum([len(estimate.advantages_S) for estimate in estimates])[:-1])
+    def parts(self, groups: Sequence[Group[Scored]]) -> list[Parts]:
+        """What `outcome`, `process` rewards and `values` add to the advantages."""
+        flats = [Flat.of(group) for group in groups]
+        terms = self._terms([member for group in groups for member in group.members])
+        bounds = np.cumsum([0, *(len(group.members) for group in groups)])
+        return [self._joined(flat, terms[a:b]) for flat, (a, b) in zip(flats, pairwise(bounds), strict=True)]
+
+    def _joined(self, flat: Flat, terms: Sequence[_Terms]) -> Parts:
+        columns_CS = np.concatenate([np.zeros((3, 0)), *(term.columns_CS for term in terms)], axis=1)
+        counts_S = np.concatenate([np.zeros(0, np.bool_), *(term.counts_S for term in terms)])
+        told = {"outcome": counts_S, "process": counts_S & flat.scored_S, "values": counts_S}
+        return Parts(flat, {name: Part(column_S, told[name]) for name, column_S in zip(told, columns_CS, strict=True)})
 
     def estimate(self, members: Sequence[Scored]) -> list[Estimate]:
-        """Advantages before whitening, and the critic's targets; one for each member, in order."""
-        counted = [n for n, member in enumerate(members) if self.counts(member)]
-        made = [Estimate(np.zeros(len(m.steps)), np.zeros(len(m.steps)), np.zeros(len(m.steps), np.bool_)) for m in members]
-        for n, estimate in zip(counted, self._estimate([members[n] for n in counted]), strict=True):
-            made[n] = estimate
+        """Advantages, and the critic's targets; one for each member, in order."""
+        made = []
+        for member, term in zip(members, self._terms(members), strict=True):
+            advantages_S = term.columns_CS.sum(axis=0)
+            values_S = np.zeros(len(advantages_S)) if member.values_S is None else member.values_S
+            made.append(Estimate(advantages_S, np.where(term.counts_S, advantages_S + values_S, 0.0), term.counts_S))
         return made
 
     def counts(self, member: Scored) -> bool:
         """Whether an episode takes part: it did not fail, has sampled tokens, and what its end is worth is known."""
-        alive = not member.episode.failed and member.episode.num_tokens > 0
+        alive = not member.episode.failed and member.steps.num_tokens > 0
         return alive and (not self.outcome_weight or self.bootstraps(member) or member.outcome is not None)
 
     def bootstraps(self, member: Scored) -> bool:
         """Whether the critic says what comes after the last step."""
         return member.episode.ending.kind is EndingKind.TRUNCATED and self.truncated == "bootstrap"
 
-    def _estimate(self, members: Sequence[Scored]) -> list[Estimate]:
-        """The same for members that all count."""
+    def _terms(self, members: Sequence[Scored]) -> list[_Terms]:
+        """One for each member, in order."""
+        counted = [n for n, member in enumerate(members) if self.counts(member)]
+        made = [_Terms(np.zeros((3, len(m.steps))), np.zeros(len(m.steps), np.bool_)) for m in members]
+        for n, term in zip(counted, self._counted_terms([members[n] for n in counted]), strict=True):
+            made[n] = term
+        return made
+
+    def _counted_terms(self, members: Sequence[Scored]) -> list[_Terms]:
         if not members:
             return []
         num_steps_E = np.array([len(member.steps) for member in members])
@@ -173,16 +181,18 @@ class GAE:
         last_E = number[np.cumsum(num_steps_E) - 1]
         first_E = np.append(0, last_E[:-1] + 1)
         follows = number >= np.repeat(first_E, num_steps_E)
-        process = np.concatenate([member.process_S for member in members])
-        rewards_F = np.bincount(number[follows], weights=self.alpha * process[follows], minlength=last_E[-1] + 1).astype(np.float64)
-        rewards_F[last_E] += [self._paid(member) for member in members]
+        process = self.alpha * np.concatenate([member.process_S for member in members])
         values_F = np.concatenate([_values(member) for member in members])[is_step]
-        after_E = np.array([self._after(member) for member in members])
-        advantages_F = _advantages(rewards_F, values_F, last_E, after_E, (self.discount, self.lam))
-        every = np.zeros((2, len(is_step)))
-        every[:, is_step] = advantages_F, advantages_F + values_F
-        stops_E = np.cumsum(num_steps_E)[:-1]
-        return [Estimate(*row) for row in zip(*(np.split(column, stops_E) for column in (*every, is_step)), strict=True)]
+        next_F = np.append(values_F[1:], 0.0)
+        next_F[last_E] = [self._after(member) for member in members]
+        delta_CF = np.zeros((3, len(values_F)))
+        delta_CF[0, last_E] = [self._paid(member) for member in members]
+        delta_CF[1] = np.bincount(number[follows], weights=process[follows], minlength=len(values_F))
+        delta_CF[2] = self.discount * next_F - values_F
+        every = np.zeros((3, len(is_step)))
+        every[:, is_step] = _to_come(delta_CF, last_E, self.discount * self.lam)
+        bounds = np.cumsum([0, *num_steps_E])
+        return [_Terms(every[:, a:b], is_step[a:b]) for a, b in pairwise(bounds)]
 
     def _paid(self, member: Scored) -> float:
         """What the end itself pays."""
@@ -204,23 +214,26 @@ class GAE:
         return member.final_value
 
 
-def _advantages(rewards_F: Floats, values_F: Floats, last_E: Ids, after_E: Floats, factors: tuple[float, float]) -> Floats:
-    """GAE of episodes that lie one after the other; `last_E` are their last steps, `factors` discount and lam. [F]"""
-    discount, lam = factors
-    next_F = np.append(values_F[1:], 0.0)
-    next_F[last_E] = after_E
-    delta_F = rewards_F + discount * next_F - values_F
+class _Terms(NamedTuple):
+    """What outcome, process rewards and values add to the advantages of one episode: the advantages are their sum. [3, S], [S]"""
+
+    columns_CS: Floats
+    counts_S: Bools
+
+
+def _to_come(delta_CF: Floats, last_E: Ids, factor: float) -> Floats:
+    """`sum over k of factor^k delta_(s+k)` within each episode; they lie end to end, and `last_E` are their last steps. [C, F]"""
     length_E = np.diff(last_E, prepend=-1)
     order_E = np.argsort(-length_E, kind="stable")
     last_E, length_E = last_E[order_E], length_E[order_E]
-    advantages_F = np.empty(len(delta_F))
-    later_E = np.zeros(len(last_E))
+    sums_CF = np.empty_like(delta_CF)
+    later_CE = np.zeros((len(delta_CF), len(last_E)))
     for back in range(int(length_E[0])):  # from the last steps backwards, all episodes that are that long at once
         num = int(np.searchsorted(-length_E, -back, side="left"))
         at = last_E[:num] - back
-        later_E[:num] = delta_F[at] + discount * lam * later_E[:num]
-        advantages_F[at] = later_E[:num]
-    return advantages_F
+        later_CE[:, :num] = delta_CF[:, at] + factor * later_CE[:, :num]
+        sums_CF[:, at] = later_CE[:, :num]
+    return sums_CF
 
 
 def _values(member: Scored) -> Floats:

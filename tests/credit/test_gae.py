@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from stepwell.credit import Centred, by_token, by_turn, compare, needs_of, to_go
+from stepwell.credit import Whitened, by_token, by_turn, needs_of, to_go
 from stepwell.credit.gae import GAE, lambda_advantages
 from stepwell.engine.batch import policy_rows
 from stepwell.errors import ConfigError, CreditError
 from stepwell.losses import token_weights
+from stepwell.protocols import Assign
 from stepwell.types import (
     Action,
     Credited,
@@ -35,7 +36,7 @@ from stepwell.types import (
     Verdict,
 )
 
-PLAIN = GAE(whiten=None)
+PLAIN, WHITE = GAE(), Whitened(GAE())
 numbers = st.integers(-1000, 1000).map(lambda n: n / 100)
 factors = st.sampled_from([0.0, 0.3, 0.9, 1.0])
 few = settings(max_examples=40)
@@ -56,7 +57,7 @@ def valued(
     return replace(made, episode=episode, values_S=np.array(values, np.float64), final_value=final)
 
 
-def credit(rule: GAE, *members: Scored) -> list[Floats]:
+def credit(rule: Assign, *members: Scored) -> list[Floats]:
     return [member.advantages_S for member in rule([make_group(*members)])[0].members]
 
 
@@ -68,23 +69,30 @@ def test_three_episodes_by_hand() -> None:
     won = valued([0.4, 0.5], outcome=1.0)
     lost = valued([0.4, 0.5], outcome=0.0, process=[0.0, -0.1])
     cut = valued([0.4], outcome=0.0, kind=EndingKind.TRUNCATED, final=0.6)
-    rule = GAE(lam=0.5, whiten=None)
+    rule = GAE(lam=0.5)
     for found, expected in zip(credit(rule, won, lost, cut), ([0.35, 0.5], [-0.2, -0.6], [0.2]), strict=True):
         assert found == pytest.approx(np.array(expected))
     returns = [estimate.returns_S for estimate in rule.estimate([won, lost, cut])]
     assert [r.round(9).tolist() for r in returns] == [[0.75, 1.0], [0.2, -0.1], [0.6]]
 
 
-def test_whitening_comes_after_the_returns_and_over_all_groups() -> None:
-    groups = [make_group(valued([0.4, 0.5])), make_group(valued([0.1], outcome=0.0), valued([0.0, 0.2], outcome=0.0))]
+def test_whitening_is_over_the_tokens_of_all_groups() -> None:
+    groups = [make_group(valued([0.4, 0.5])), make_group(valued([0.1], outcome=0.0, lengths=[6]), valued([0.0, 0.2], outcome=0.0))]
     raw = np.concatenate([member.advantages_S for group in PLAIN(groups) for member in group.members])
-    white = np.concatenate([member.advantages_S for group in GAE()(groups) for member in group.members])
-    assert white == pytest.approx((raw - raw.mean()) / (raw.std(ddof=1) + 1e-6))
-    members = [member for group in groups for member in group.members]
-    for a, b in zip(PLAIN.estimate(members), GAE().estimate(members), strict=True):
-        assert np.array_equal(a.returns_S, b.returns_S)
-    centred = np.concatenate([member.advantages_S for group in GAE(whiten=Centred())(groups) for member in group.members])
-    assert centred == pytest.approx(raw - raw.mean())
+    white = np.concatenate([member.advantages_S for group in WHITE(groups) for member in group.members])
+    weight = np.array([2, 2, 6, 2, 2])
+    mean = (weight * raw).sum() / 14
+    assert white == pytest.approx((raw - mean) / np.sqrt((weight * (raw - mean) ** 2).sum() / 13 + 1e-8))
+
+
+def test_parts_say_where_the_advantage_comes_from() -> None:
+    """With lam .5: the outcome, the process rewards and the values, each summed alike; their sum is the advantage."""
+    member = valued([0.4, 0.5], outcome=1.0, process=[0.2, -0.1])
+    (credited,) = GAE(lam=0.5)([make_group(member)])[0].members
+    assert credited.parts["outcome"] == pytest.approx(np.array([0.5, 1.0]))
+    assert credited.parts["process"] == pytest.approx(np.array([0.15, -0.1]))
+    assert credited.parts["values"] == pytest.approx(np.array([0.1 - 0.25, -0.5]))
+    assert credited.advantages_S == pytest.approx(sum(credited.parts.values()))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +101,7 @@ def test_whitening_comes_after_the_returns_and_over_all_groups() -> None:
         (EndingKind.TERMINATED, PLAIN, 0.3, 0.0),
         (EndingKind.TURN_LIMIT, PLAIN, 0.3, 0.0),
         (EndingKind.TRUNCATED, PLAIN, 0.0, 0.7),
-        (EndingKind.TRUNCATED, GAE(whiten=None, truncated="graded"), 0.3, 0.0),
+        (EndingKind.TRUNCATED, GAE(truncated="graded"), 0.3, 0.0),
     ],
 )
 def test_what_comes_after_the_end_depends_on_the_ending(kind: EndingKind, rule: GAE, paid: float, after: float) -> None:
@@ -107,9 +115,9 @@ def test_what_comes_after_the_end_depends_on_the_ending(kind: EndingKind, rule: 
 def test_a_failed_episode_counts_nowhere() -> None:
     good = [valued([0.4, 0.5]), valued([0.2], outcome=0.0)]
     failed = make_scored([2, 2], outcome=None, failed=True)
-    among = credit(GAE(), good[0], failed, good[1])
+    among = credit(WHITE, good[0], failed, good[1])
     assert not among[1].any()
-    for alone, found in zip(credit(GAE(), *good), (among[0], among[2]), strict=True):
+    for alone, found in zip(credit(WHITE, *good), (among[0], among[2]), strict=True):
         assert np.array_equal(alone, found)
     estimate = PLAIN.estimate([failed])[0]
     assert not estimate.counts_S.any() and not estimate.returns_S.any()
@@ -121,7 +129,7 @@ def test_an_unscored_outcome_is_not_a_failure() -> None:
     found = credit(PLAIN, known, unknown)
     assert found[0] == pytest.approx(np.array([0.6, 0.5]))
     assert not found[1].any()
-    process_alone = GAE(outcome_weight=0.0, whiten=None)
+    process_alone = GAE(outcome_weight=0.0)
     assert credit(process_alone, unknown)[0] == pytest.approx(np.array([0.6, 0.0]))
     assert credit(process_alone, known)[0] == pytest.approx(np.array([-0.4, -0.5])), "paid nothing, by setting"
     cut = replace(unknown, episode=replace(unknown.episode, ending=Ending(EndingKind.TRUNCATED, "full")), final_value=0.1)
@@ -131,7 +139,7 @@ def test_an_unscored_outcome_is_not_a_failure() -> None:
 def test_an_unscored_step_is_skipped_by_the_sums() -> None:
     member = valued([0.0, 0.0, 0.0], outcome=1.0, process=[0.5, None, 0.25])
     assert credit(PLAIN, member)[0] == pytest.approx(np.array([1.75, 1.25, 1.25]))
-    half = GAE(alpha=0.5, outcome_weight=2.0, whiten=None)
+    half = GAE(alpha=0.5, outcome_weight=2.0)
     assert credit(half, member)[0] == pytest.approx(np.array([2.375, 2.125, 2.125]))
 
 
@@ -140,14 +148,14 @@ def test_a_step_without_tokens_is_no_decision() -> None:
     lengths, process = [0, 2, 0, 2, 0], [9.0, 0.1, 0.2, 0.4, 0.8]
     member = valued([7.0, 0.5, 7.0, 0.25, 7.0], outcome=1.0, process=process, lengths=lengths)
     same = lambda_advantages(np.array([0.1 + 0.2, 0.4 + 0.8 + 1.0]), np.array([0.5, 0.25]), discount=0.5, lam=0.5)
-    found = credit(GAE(discount=0.5, lam=0.5, whiten=None), member)[0]
+    found = credit(GAE(discount=0.5, lam=0.5), member)[0]
     assert found == pytest.approx(np.array([0.0, same[0], 0.0, same[1], 0.0]))
     estimate = PLAIN.estimate([member])[0]
     assert estimate.counts_S.tolist() == [False, True, False, True, False]
     nothing = valued([], outcome=1.0)
     assert [part.tolist() for part in PLAIN.estimate([nothing])[0]] == [[], [], []]
-    assert credit(GAE(), nothing)[0].shape == (0,)
-    assert GAE()([]) == []
+    assert credit(WHITE, nothing)[0].shape == (0,)
+    assert WHITE([]) == []
 
 
 # -- cases --------------------------------------------------------------------------------------------------------------------
@@ -172,7 +180,7 @@ def test_observation_tokens_neither_absorb_nor_decay_the_reward(observed: int, a
     episode = spoken(actions, observed)
     steps = by_token(episode)
     scored = Scored(episode, steps, 1.0, {}, np.zeros(len(steps), np.bool_), values_S=np.zeros(len(steps)))
-    credited = GAE(lam=0.9, whiten=None)([Group(episode.task, (scored,))])
+    credited = GAE(lam=0.9)([Group(episode.task, (scored,))])
     rows = policy_rows(credited, lambda n: token_weights(n, "token"), lambda s: s.episode.logprobs_T)
     assert np.concatenate([row.advantage for row in rows]) == pytest.approx(np.array([0.9, 1.0]))
 
@@ -186,9 +194,9 @@ def test_the_first_reward_moves_the_first_step_alone() -> None:
 
 def test_whitening_nothing_or_one_step_is_zero() -> None:
     """U30: finite, and 0."""
-    assert not credit(GAE(), make_scored([2], outcome=None, failed=True))[0].any()
-    assert credit(GAE(), valued([0.3]))[0].tolist() == [0.0]
-    assert credit(GAE(), valued([0.3]), valued([0.3]))[1].tolist() == [0.0], "equal, exactly"
+    assert not credit(WHITE, make_scored([2], outcome=None, failed=True))[0].any()
+    assert credit(WHITE, valued([0.3], lengths=[1]))[0].tolist() == [0.0]
+    assert credit(WHITE, valued([0.3]), valued([0.3]))[1].tolist() == [0.0], "equal, exactly"
 
 
 # -- laws ---------------------------------------------------------------------------------------------------------------------
@@ -206,7 +214,7 @@ def members(draw: st.DrawFn) -> Scored:
     return make_scored(lengths, outcome=None, process=process, failed=True) if kind is EndingKind.FAILED else made
 
 
-rules = st.builds(GAE, factors, factors, st.sampled_from([0.0, 1.0]), st.sampled_from([0.5, 1.0]), st.none())
+rules = st.builds(GAE, factors, factors, st.sampled_from([0.0, 1.0]), st.sampled_from([0.5, 1.0]))
 batches = st.lists(members(), min_size=1, max_size=6)
 
 
@@ -266,15 +274,13 @@ def test_order_and_company_do_not_matter(batch: list[Scored]) -> None:
 
 @few
 @given(batches)
-def test_whitened_is_the_comparison_of_steps_that_count(batch: list[Scored]) -> None:
-    rule = GAE(lam=0.5)
-    raw = rule.estimate(batch)
-    counted = np.concatenate([e.advantages_S[e.counts_S] for e in raw])
-    white = credit(rule, *batch)
-    assert all(np.array_equal(w[~e.counts_S], np.zeros((~e.counts_S).sum())) for w, e in zip(white, raw, strict=True))
-    found = np.concatenate([w[e.counts_S] for w, e in zip(white, raw, strict=True)])
-    assert np.allclose(found, compare(GAE().whiten or Centred(), counted), atol=1e-12)
-    assert abs(found.sum()) < 1e-6
+def test_whitening_leaves_out_what_does_not_count(batch: list[Scored]) -> None:
+    raw, white = GAE(lam=0.5).estimate(batch), credit(Whitened(GAE(lam=0.5)), *batch)
+    weights = [np.where(e.counts_S, m.steps.lengths_S, 0) for e, m in zip(raw, batch, strict=True)]
+    assert not any(w[~e.counts_S].any() for w, e in zip(white, raw, strict=True))
+    assert abs(sum(float(weight @ w) for weight, w in zip(weights, white, strict=True))) < 1e-6
+    size = sum(float(weight @ w**2) for weight, w in zip(weights, white, strict=True))
+    assert size == 0.0 or size == pytest.approx(sum(int(weight.sum()) for weight in weights) - 1, rel=1e-3)
 
 
 @few
@@ -285,7 +291,7 @@ def test_what_stands_at_places_that_do_not_count_does_not_matter(batch: list[Sco
         values = None if member.values_S is None else np.where(member.steps.lengths_S > 0, member.values_S, 55.0)
         return replace(member, rewards=rewards, values_S=values)
 
-    for before, after in zip(credit(GAE(), *batch), credit(GAE(), *map(changed, batch)), strict=True):
+    for before, after in zip(credit(WHITE, *batch), credit(WHITE, *map(changed, batch)), strict=True):
         assert np.array_equal(before, after)
 
 
@@ -331,7 +337,7 @@ def scored_of(costs: Sequence[float], paid: float | None, values: Floats) -> Sco
     return valued(values[:n].tolist(), outcome=paid, process=costs, lengths=[1] * n)
 
 
-def expected_gradient(rule: GAE, values: Floats, *, limit: int = 3, batch: int = 1) -> Tensor:
+def expected_gradient(rule: Assign, values: Floats, *, limit: int = 3, batch: int = 1) -> Tensor:
     """E of the mean over the batch of `sum over steps of A_s grad log pi_s`, over every batch of so many episodes."""
     theta = THETA.clone().requires_grad_()
     every = trajectories(theta, limit)
@@ -356,11 +362,11 @@ WRONG = np.array([0.9, -0.5, 0.3])
     [
         (PLAIN, WRONG, True),
         (PLAIN, true_values(), True),
-        (GAE(lam=0.5, whiten=None), true_values(), True),
-        (GAE(lam=0.0, whiten=None), true_values(), True),
-        (GAE(lam=0.5, whiten=None), WRONG, False),
-        (GAE(lam=0.0, whiten=None), WRONG, False),
-        (GAE(discount=0.8, whiten=None), WRONG, False),
+        (GAE(lam=0.5), true_values(), True),
+        (GAE(lam=0.0), true_values(), True),
+        (GAE(lam=0.5), WRONG, False),
+        (GAE(lam=0.0), WRONG, False),
+        (GAE(discount=0.8), WRONG, False),
     ],
 )
 def test_what_is_said_about_bias(rule: GAE, values: Floats, unbiased: bool) -> None:
@@ -370,7 +376,7 @@ def test_what_is_said_about_bias(rule: GAE, values: Floats, unbiased: bool) -> N
 
 
 def test_whitening_is_biased_even_in_direction() -> None:
-    found, exact = expected_gradient(GAE(), WRONG, batch=2), exact_gradient()
+    found, exact = expected_gradient(WHITE, WRONG, batch=2), exact_gradient()
     cosine = torch.nn.functional.cosine_similarity(found, exact, dim=0)
     assert cosine < 0.999
     assert torch.allclose(expected_gradient(PLAIN, WRONG, batch=2), exact, atol=1e-12)
@@ -379,9 +385,9 @@ def test_whitening_is_biased_even_in_direction() -> None:
 @pytest.mark.parametrize("lam", [0.0, 0.5, 1.0])
 def test_a_cut_with_the_true_value_is_as_good_as_going_on(lam: float) -> None:
     """Cut after two steps: where the policy acted, the gradient is that of the whole task. Taken as graded (0.9), it is not."""
-    found = expected_gradient(GAE(lam=lam, whiten=None), true_values(), limit=2)
+    found = expected_gradient(GAE(lam=lam), true_values(), limit=2)
     assert torch.allclose(found[:2], exact_gradient()[:2], atol=1e-12)
-    graded = expected_gradient(GAE(lam=lam, whiten=None, truncated="graded"), true_values(), limit=2)
+    graded = expected_gradient(GAE(lam=lam, truncated="graded"), true_values(), limit=2)
     assert (graded[:2] - exact_gradient()[:2]).abs().max() > 1e-2
 
 
@@ -411,7 +417,7 @@ def test_what_is_missing_is_said() -> None:
         credit(PLAIN, make_scored([2], outcome=1.0))
     with pytest.raises(CreditError, match=r"was truncated and has no final_value.*credit\.truncated=graded"):
         credit(PLAIN, valued([0.5], kind=EndingKind.TRUNCATED))
-    with pytest.raises(CreditError, match="has outcome nan; outcomes are finite"):
+    with pytest.raises(CreditError, match="outcomes are finite, and None where there is no score"):
         credit(PLAIN, replace(valued([0.5]), outcome=math.nan))
     with pytest.raises(CreditError, match="2 rewards and 1 values"):
         lambda_advantages(np.zeros(2), np.zeros(1))

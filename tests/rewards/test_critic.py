@@ -40,7 +40,7 @@ from stepwell.types import (
     Verdict,
 )
 
-PLAIN = GAE(whiten=None)
+PLAIN = GAE()
 DESCENT = OptimizerSpec(kind="sgd", max_grad_norm=1e9)
 SETTINGS = CriticSettings(lr=1.0, updates=1, clip=None)
 
@@ -100,7 +100,7 @@ def test_states_by_hand() -> None:
 def test_tokens_as_steps_by_hand() -> None:
     """Inside a turn every state is asked once."""
     critic = table_critic()
-    reward = Critic(EnvironmentReward("score", by_token), critic, GAE(discount=0.5, whiten=None), SETTINGS)
+    reward = Critic(EnvironmentReward("score", by_token), critic, GAE(discount=0.5), SETTINGS)
     (scored,) = taught(reward, [group(episode(*TWO))], 110)[0].members
     returns = np.array([0.5 * (0.25 + 0.5 * 0.75), 0.25 + 0.5 * 0.75, 0.5 * 1.5, 1.5])
     assert scored.values_S == pytest.approx(returns, abs=1e-6)
@@ -116,7 +116,7 @@ def test_a_cut_episode_bootstraps_from_what_others_got_there() -> None:
     found = taught(reward, [group(whole, cut)], 100)[0].members
     assert found[1].final_value == pytest.approx(1.5, abs=1e-6)
     assert value(critic, STATES[0]) == pytest.approx(1.75, abs=1e-6), "the outcome of the cut one, 0, is not held against it"
-    graded = Critic(EnvironmentReward("score"), table_critic(), GAE(whiten=None, truncated="graded"), SETTINGS)
+    graded = Critic(EnvironmentReward("score"), table_critic(), GAE(truncated="graded"), SETTINGS)
     found = taught(graded, [group(whole, cut)], 100)[0].members
     assert found[1].values_S == pytest.approx(np.array([(1.75 + 0.25) / 2]), abs=1e-6)
     assert found[1].final_value == pytest.approx((1.5 + 0.0) / 2, abs=1e-6)
@@ -148,7 +148,7 @@ def test_targets_are_made_with_the_values_that_credit_saw(recorded: Recorded) ->
     """Old values and returns stay those of the scoring over all updates; every known state has the same weight."""
     whole = episode(*TWO)
     cut = episode(TWO[0], kind=EndingKind.TRUNCATED, score=0.0, member=1)
-    reward = Critic(OutcomeReward(), table_critic(), GAE(lam=0.5, whiten=None), replace(SETTINGS, lr=0.1, updates=3))
+    reward = Critic(OutcomeReward(), table_critic(), GAE(lam=0.5), replace(SETTINGS, lr=0.1, updates=3))
     reward.learn(reward.score([group(whole)]))
     scored = reward.score([group(whole, cut)])
     v = [member.values_S for member in scored[0].members]
@@ -243,7 +243,7 @@ def test_values_of_a_fixed_policy_are_found(cave: World, lam: float) -> None:
     counts = [max(round(100 * p), 1) for p in cave.probabilities]
     groups = [Group(cave.task, tuple(episode for episode, n in zip(cave.episodes, counts, strict=True) for _ in range(n)))]
     critic = table_critic(OptimizerSpec(max_grad_norm=1e9))
-    reward = Critic(OutcomeReward("score"), critic, GAE(lam=lam, whiten=None), CriticSettings(lr=0.1, updates=6, clip=None))
+    reward = Critic(OutcomeReward("score"), critic, GAE(lam=lam), CriticSettings(lr=0.1, updates=6, clip=None))
     taught(reward, groups, 12)
     true = true_values(cave, counts)
     assert len(true) == 3 and max(true.values()) - min(true.values()) > 0.12

@@ -12,7 +12,7 @@ import pytest
 from stepwell.build import build
 from stepwell.config import Config, GAECredit
 from stepwell.configure import load
-from stepwell.credit import Standardised, needs_of
+from stepwell.credit import Whitened, needs_of
 from stepwell.credit.gae import GAE
 from stepwell.engine.local import LocalEngine
 from stepwell.errors import CapabilityError, ConfigError
@@ -65,15 +65,13 @@ def test_settings_reach_the_rule() -> None:
     rule = trainer(
         "credit.discount=0.9", "credit.lam=0.8", "credit.alpha=0.5", "credit.outcome_weight=2", "credit.truncated=graded"
     ).parts.assign
-    assert rule == GAE(0.9, 0.8, 2.0, 0.5, Standardised(), "graded")
+    assert rule == Whitened(GAE(0.9, 0.8, 2.0, 0.5, "graded"))
     plain = trainer("credit.whiten=false").parts.assign
-    assert isinstance(plain, GAE) and plain.whiten is None and needs_of(plain) == {"values"}
+    assert plain == GAE() and needs_of(plain) == needs_of(rule) == {"values"}
     credit = config().credit
     assert isinstance(credit, GAECredit)
     fields = {field.name: field.default for field in dataclasses.fields(GAE)}
-    assert {name: getattr(credit, name) for name in fields if name != "whiten"} == {n: v for n, v in fields.items() if n != "whiten"}, (
-        "the defaults of rule and config are the same"
-    )
+    assert {name: getattr(credit, name) for name in fields} == fields, "the defaults of rule and config are the same"
 
 
 @pytest.mark.parametrize("learn", ["before", "after"])
