@@ -28,6 +28,7 @@ from exact_expectations import (
 )
 
 from stepwell.credit import (
+    GAE,
     Adaptive,
     Centred,
     Counterfactual,
@@ -52,6 +53,7 @@ from stepwell.engine.batch import episode_rows
 from stepwell.envs.cave import CaveDomain
 from stepwell.losses.reduce import Averaging
 from stepwell.protocols import Assign
+from stepwell.seeding import generator
 from stepwell.types import Credited, Floats, Group, Scored
 
 RLOO, DRGRPO, GRPO = LeaveOneOut(), Centred(), Standardised()
@@ -102,6 +104,25 @@ def regularised(beta: float) -> Callable[[Scored], float]:
 def trusted(confidence: float) -> Callable[[World, Scored], Scored]:
     """A judge of this confidence."""
     return lambda here, scored: replace(scored, confidence=confidence)
+
+
+def guessing(here: World, scored: Scored) -> Scored:
+    """With a critic's values that are drawn by what stands before each step: wrong, but no more than a baseline."""
+    tokens = np.concatenate([turn.token_ids for turn in scored.episode.turns]).tolist()
+    drawn = [generator("guess", *tokens[:start]).uniform(-1.0, 1.0) for start in scored.steps.start_S.tolist()]
+    return replace(scored, values_S=np.array(drawn))
+
+
+def knowing(here: World, scored: Scored) -> Scored:
+    """With the true values of the outcome: its mean over all episodes that begin alike."""
+    said = [np.concatenate([turn.token_ids for turn in episode.turns]).tolist() for episode in here.episodes]
+    own = np.concatenate([turn.token_ids for turn in scored.episode.turns]).tolist()
+    outcomes = np.array([float(episode.verdict.score or 0.0) for episode in here.episodes])
+    values = []
+    for start in scored.steps.start_S.tolist():
+        alike = [tokens[:start] == own[:start] for tokens in said]
+        values.append(float(here.probabilities[alike] @ outcomes[alike] / here.probabilities[alike].sum()))
+    return replace(scored, values_S=np.array(values))
 
 
 @dataclass(frozen=True)
@@ -191,6 +212,15 @@ CASES: dict[str, Case] = {
     "counterfactual": Case(Counterfactual(replayer(CaveDomain(), "score"), RLOO), "biased"),
     "adaptive": Case(Adaptive(ProcessToGo(RLOO)), "unbiased", taste, outcome_and(0.5), dress=trusted(0.75)),
     "adaptive, at chance": Case(Adaptive(ProcessToGo(RLOO)), "unbiased", taste, dress=trusted(0.5)),
+    # -- a critic
+    "gae": Case(GAE(), "unbiased", taste, outcome_and(1.0), dress=guessing),
+    "gae, groups of 1": Case(GAE(alpha=0.5), "unbiased", taste, outcome_and(0.5), dress=guessing, group_size=1),
+    "gae, lambda below 1": Case(GAE(lam=0.5), "biased", dress=guessing),
+    "gae, lambda below 1, true values": Case(GAE(lam=0.5), "unbiased", dress=knowing),
+    "gae, one step, true values": Case(GAE(lam=0.0), "unbiased", dress=knowing),
+    "gae, discounted": Case(GAE(discount=0.9), "biased", taste, outcome_and(1.0), dress=guessing),
+    "gae, whitened": Case(Whitened(GAE()), "biased", taste, outcome_and(1.0), dress=guessing),
+    "gae, averaged over all tokens": Case(GAE(), "biased", taste, outcome_and(1.0), dress=guessing, averaging="token"),
 }
 """Every rule, by being listed here: rule, claim, step rewards, and what the return is."""
 
