@@ -12,14 +12,11 @@ from stepwell.config import (
     CaveConfig,
     ChatConfig,
     Config,
-    CreditConfig,
     CustomConfig,
     DomainConfig,
     EnvironmentRewardConfig,
     GAECredit,
-    GroupCredit,
     ImplicitConfig,
-    IStarCredit,
     LocalEngineConfig,
     LossConfig,
     MazeConfig,
@@ -30,21 +27,9 @@ from stepwell.config import (
     TinyEngineConfig,
     UniformConfig,
 )
-from stepwell.credit import (
-    GAE,
-    Baseline,
-    Centred,
-    IStar,
-    LeaveOneOut,
-    OutcomeOnly,
-    ProcessToGo,
-    Standardised,
-    Whitened,
-    by_token,
-    by_turn,
-    needs_of,
-)
+from stepwell.credit import needs_of
 from stepwell.credit.shaping import Overlong
+from stepwell.crediting import check_states, gae, rule_of, segment_of, supplied
 from stepwell.curriculum import Uniform
 from stepwell.demonstrations import read_demonstrations
 from stepwell.engine.chat import Chat, check_fits
@@ -81,7 +66,6 @@ __all__ = [
 ]
 
 _EXPERT_ATTEMPTS = 20
-_BASELINES: dict[str, Baseline] = {"grpo": Standardised(), "drgrpo": Centred(), "rloo": LeaveOneOut()}
 
 
 class Speaker(NamedTuple):
@@ -108,14 +92,15 @@ def build(config: Config) -> Built:
     speaker = build_speaker(config, domain)
     spec = policy_spec(config)
     policy = speaker.engine.model("policy", spec)
+    assign = _assign(config, domain)
     parts = Parts(
         domain=domain,
         policy=policy,
         player=speaker.player,
         judge=_reward(config, speaker.engine, policy),
-        assign=_supplied(config, _assign(config.credit)),
+        assign=assign,
         curriculum=_curriculum(config, domain),
-        reference=policy.keep if config.loss.kl != "none" else None,
+        reference=policy.keep if config.loss.kl != "none" or "reference" in needs_of(assign) else None,
     )
     cloning = None
     if config.cloning.steps:
@@ -321,27 +306,13 @@ def _reward(config: Config, engine: LocalEngine, policy: LocalModel) -> Callable
     check_values(engine.capabilities)
     spec = ModelSpec(kind="head", of="policy", trunk=credit.critic, optimizer=OptimizerSpec(max_grad_norm=credit.max_grad_norm))
     settings = CriticSettings(credit.lr or config.optimizer.lr, credit.updates, credit.clip, _judge_learns(config))
-    return lambda: Critic(judge(), engine.model("critic", spec), _gae(credit), settings)
-
-
-def _supplied(config: Config, rule: Assign) -> Assign:
-    """The rule, if what it needs is there. A reward of the user's may bring values of its own."""
-    if "values" in needs_of(rule) and not isinstance(config.credit, GAECredit) and not isinstance(config.reward, CustomConfig):
-        raise ConfigError(
-            f"credit.kind is {config.credit.kind!r}, which needs a critic's values, and reward.kind {config.reward.kind!r} has none; "
-            "use credit.kind=gae, which makes a critic, or a reward of your own that sets values_S."
-        )
-    return rule
-
-
-def _gae(config: GAECredit) -> GAE:
-    return GAE(config.discount, config.lam, config.outcome_weight, config.alpha, config.truncated)
+    return lambda: Critic(judge(), engine.model("critic", spec), gae(credit), settings)
 
 
 def _judge(config: Config, engine: LocalEngine, policy: LocalModel) -> Callable[[], ProcessReward]:
     """A judge that is a language model is made when it is called for; any other now, so that what is wrong with it is said now."""
     reward = config.reward
-    segment = by_token if isinstance(config.credit, GAECredit) and config.credit.level == "token" else by_turn
+    segment = segment_of(config)
     if isinstance(reward, ImplicitConfig):
         settings = ImplicitSettings(reward.beta, reward.lr, reward.reference, reward.pay, reward.updates, reward.judged)
         spec = judge_spec(config, reward)
@@ -355,18 +326,11 @@ def _judge(config: Config, engine: LocalEngine, policy: LocalModel) -> Callable[
     return lambda: made
 
 
-def _assign(config: CreditConfig) -> Assign:
-    if isinstance(config, CustomConfig):
-        return cast(Assign, _custom(config, "credit", ("__call__",)))
-    if isinstance(config, GAECredit):
-        return Whitened(_gae(config)) if config.whiten else _gae(config)
-    if isinstance(config, GroupCredit):
-        return OutcomeOnly(_BASELINES[config.kind])
-    if isinstance(config, IStarCredit):
-        steps = Standardised(noise_floor=config.noise_floor)
-        return IStar(_BASELINES[config.baseline], config.alpha, steps, config.only_mixed)
-    baseline = None if config.baseline == "none" else _BASELINES[config.baseline]
-    return ProcessToGo(baseline, config.alpha, discount=config.discount)
+def _assign(config: Config, domain: Domain) -> Assign:
+    check_states(config, domain, _training_task(config, domain, 0, "corpus"))
+    if isinstance(config.credit, CustomConfig):
+        return supplied(config, cast(Assign, _custom(config.credit, "credit", ("__call__",))))
+    return supplied(config, rule_of(config, domain))
 
 
 def _difficulty(config: Config) -> tuple[float, float]:

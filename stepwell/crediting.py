@@ -4,13 +4,156 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stepwell.credit import Replay
-from stepwell.protocols import Domain
+from stepwell.config import (
+    Config,
+    CounterfactualCredit,
+    CustomConfig,
+    GAECredit,
+    GiGPOCredit,
+    GroupCredit,
+    IStarCredit,
+    MinFormCredit,
+    PrimeCredit,
+    ProcessSupervisionCredit,
+    ProcessToGoCredit,
+    ReinforcePPBaselineCredit,
+    ReinforcePPCredit,
+    RePIRLCredit,
+    SuffixCredit,
+)
+from stepwell.credit import (
+    GAE,
+    Adaptive,
+    Baseline,
+    Centred,
+    Counterfactual,
+    GiGPO,
+    IStar,
+    LeaveOneOut,
+    MinForm,
+    OutcomeOnly,
+    Prime,
+    ProcessSupervision,
+    ProcessToGo,
+    Raw,
+    ReinforcePlusPlus,
+    RePIRL,
+    Replay,
+    Rule,
+    Segment,
+    Standardised,
+    SuffixLogRatio,
+    Whitened,
+    by_token,
+    by_turn,
+    needs_of,
+)
+from stepwell.errors import ConfigError
+from stepwell.protocols import Assign, Domain
 from stepwell.rewards.outcome import Pay, paid
 from stepwell.rollout import answered, began
-from stepwell.types import Ending, EndingKind, Episode, Turn
+from stepwell.types import Ending, EndingKind, Episode, Task, Turn
 
-__all__ = ["replayer"]
+__all__ = ["check_states", "gae", "replayer", "rule_of", "segment_of", "supplied"]
+
+_BASELINES: dict[str, Baseline | None] = {
+    "grpo": Standardised(),
+    "drgrpo": Centred(),
+    "rloo": LeaveOneOut(),
+    "raw": Raw(),
+    "none": None,
+}
+
+
+def rule_of(config: Config, domain: Domain) -> Assign:
+    """The rule that the settings name; not one of the user's own."""
+    credit = config.credit
+    if isinstance(credit, GAECredit):
+        return Whitened(gae(credit)) if credit.whiten else gae(credit)
+    if isinstance(credit, GroupCredit):
+        return OutcomeOnly(_baseline(credit.kind), credit.scale)
+    if isinstance(credit, ReinforcePPCredit):
+        return ReinforcePlusPlus(credit.alpha, credit.discount)
+    if isinstance(credit, ReinforcePPBaselineCredit):
+        return Whitened(OutcomeOnly(Centred()))
+    if isinstance(credit, GiGPOCredit):
+        return GiGPO(_baseline(credit.baseline), credit.alpha, _baseline(credit.step_baseline), credit.discount, credit.pays)
+    if isinstance(credit, CounterfactualCredit):
+        pay = "success" if isinstance(config.reward, CustomConfig) else config.reward.pay
+        return Counterfactual(replayer(domain, pay), _baseline(credit.baseline), credit.alpha)
+    return _judged(config)
+
+
+def _judged(config: Config) -> Assign:
+    """Rules that read the rewards of steps, which may be mixed in as far as the judge is trusted; and the suffix log-ratio."""
+    credit = config.credit
+    rule: Rule
+    if isinstance(credit, IStarCredit):
+        rule = IStar(_baseline(credit.baseline), credit.alpha, Standardised(noise_floor=credit.noise_floor), credit.only_mixed)
+    elif isinstance(credit, ProcessToGoCredit):
+        rule = ProcessToGo(_BASELINES[credit.baseline], credit.alpha, discount=credit.discount)
+    elif isinstance(credit, ProcessSupervisionCredit):
+        rule = ProcessSupervision(_BASELINES[credit.baseline], credit.alpha, Standardised(noise_floor=credit.noise_floor))
+    elif isinstance(credit, MinFormCredit):
+        rule = MinForm(_BASELINES[credit.baseline], credit.alpha, credit.temperature)
+    elif isinstance(credit, PrimeCredit):
+        rule = Prime(credit.alpha, credit.discount, credit.form, credit.unit)
+    elif isinstance(credit, RePIRLCredit):
+        rule = RePIRL(credit.alpha, credit.discount, credit.alone, credit.unit)
+    else:
+        assert isinstance(credit, SuffixCredit)
+        return SuffixLogRatio(_baseline(credit.baseline), credit.beta, credit.since)
+    rule = Adaptive(rule) if credit.mix == "adaptive" else rule
+    return Whitened(rule) if isinstance(credit, PrimeCredit | RePIRLCredit) and credit.whiten else rule
+
+
+def gae(credit: GAECredit) -> GAE:
+    """Generalised advantage estimation by these settings: what the critic learns, and the rule before whitening."""
+    return GAE(credit.discount, credit.lam, credit.outcome_weight, credit.alpha, credit.truncated)
+
+
+def segment_of(config: Config) -> Segment:
+    """Where steps begin and end, for rewards of the library."""
+    return by_token if getattr(config.credit, "level", "turn") == "token" else by_turn
+
+
+def supplied(config: Config, rule: Assign) -> Assign:
+    """The rule, if what it needs is there. A reward of the user's may bring values and confidence of its own.
+
+    Raises:
+        ConfigError: It needs a critic's values, or the judge's confidence, and nothing has them.
+    """
+    needs, reward = needs_of(rule), config.reward
+    if "values" in needs and not isinstance(config.credit, GAECredit) and not isinstance(reward, CustomConfig):
+        raise ConfigError(
+            f"credit.kind is {config.credit.kind!r}, which needs a critic's values, and reward.kind {reward.kind!r} has none; "
+            "use credit.kind=gae, which makes a critic, or a reward of your own that sets values_S."
+        )
+    if "confidence" in needs and reward.kind in ("outcome", "environment"):
+        raise ConfigError(
+            f"credit.kind is {config.credit.kind!r}, which needs a judge that says how far to trust it, and reward.kind {reward.kind!r} "
+            "does not; use reward.kind=implicit, or a reward of your own that sets confidence."
+        )
+    return rule
+
+
+def check_states(config: Config, domain: Domain, task: Task) -> None:
+    """Whether credit by states can find any.
+
+    Raises:
+        ConfigError: The domain's first observation has no state_key, and the rule compares turns by it.
+    """
+    if isinstance(config.credit, GiGPOCredit) and not began(domain.environment(task, 0)).state_key:
+        raise ConfigError(
+            f"credit.kind is 'gigpo', which compares turns that begin in the same state, and the first observation of {task.key!r} has no "
+            "state_key; choose a domain whose observations have one, or another credit rule."
+        )
+
+
+def _baseline(name: str) -> Baseline:
+    made = _BASELINES[name]
+    assert made is not None
+    return made
 
 
 def replayer(domain: Domain, pay: Pay) -> Replay:

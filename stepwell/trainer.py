@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from stepwell.credit import credit_metrics
+from stepwell.credit import credit_metrics, needs_of
 from stepwell.credit.shaping import Overlong, charge_kl, charge_metrics
 from stepwell.engine.batch import episode_rows, join, policy_rows
 from stepwell.errors import ConfigError, ContractViolation, RunError
@@ -143,6 +143,8 @@ class Trainer:
     """
 
     def __init__(self, parts: Parts, *, seed: int, cloning: Cloning | None, learning: Learning) -> None:
+        if "reference" in needs_of(parts.assign) and parts.reference is None:
+            raise ConfigError("The credit rule needs log-probs under a reference, and there is none; set Parts.reference, say policy.keep.")
         self.parts, self.seed, self.cloning, self.learning = parts, seed, cloning, learning
         self.done = 0
         self._reward: ProcessReward | RewardLearner | None = None
@@ -212,12 +214,14 @@ class Trainer:
             scored = _judged(reward, groups)
         if self._reference is not None:
             scored = _with_reference(scored, self._reference)
+        if "old_logprobs" in needs_of(parts.assign):
+            scored = _with_old(parts.policy, scored)
         clock.lap("time/score_s")
         charged = plan.overlong(scored) if plan.overlong is not None else scored
         credited = parts.assign(charged)
         _check_complete("The credit rule", groups, [[member.scored.episode for member in group.members] for group in credited or ()])
         if plan.kl_in_reward is not None:
-            credited = charge_kl(_with_old(parts.policy, credited), plan.kl_in_reward)
+            credited = charge_kl(_with_old_credited(parts.policy, credited), plan.kl_in_reward)
         metrics |= credit_metrics(credited) | charge_metrics(scored, charged, credited)
         lr = plan.schedule.at(at, plan.steps)
         metrics |= update(parts.policy, credited, plan, lr=lr, seed=(self.seed, "minibatch", at))
@@ -314,7 +318,7 @@ def _check_alive(played: Sequence[Group[Episode]], step: int) -> None:
 
 def update(policy: Model, groups: Sequence[Group[Credited]], plan: Learning, *, lr: float, seed: tuple[int | str, ...]) -> Metrics:
     """Epochs x minibatches of policy updates on one batch; returns means over the updates."""
-    groups = _with_old(policy, groups) if plan.old_logprobs == "trainer" else groups
+    groups = _with_old_credited(policy, groups) if plan.old_logprobs == "trainer" else groups
     old = _sampled if plan.old_logprobs == "sampler" else _old
     loss = Watched(plan.loss)
     metrics: list[Metrics] = []
@@ -357,17 +361,23 @@ def _with_reference(groups: Sequence[Group[Scored]], reference: Policy) -> list[
     return [Group(group.task, tuple(replace(member, ref_logprobs_T=next(found)) for member in group.members)) for group in groups]
 
 
-def _with_old(model: Model, groups: Sequence[Group[Credited]]) -> list[Group[Credited]]:
+def _with_old(model: Model, groups: Sequence[Group[Scored]]) -> list[Group[Scored]]:
     """Attaches the trainer's log-probs where no earlier stage has."""
-    members = [member for group in groups for member in group.members]
-    found = iter(_token_logprobs(model.snapshot(), [m.scored.episode for m in members if m.scored.old_logprobs_T is None]))
+    missing = [member.episode for group in groups for member in group.members if member.old_logprobs_T is None]
+    found = iter(_token_logprobs(model.snapshot(), missing) if missing else ())
 
-    def attach(member: Credited) -> Credited:
-        if member.scored.old_logprobs_T is not None:
-            return member
-        return replace(member, scored=replace(member.scored, old_logprobs_T=next(found)))
+    def attach(member: Scored) -> Scored:
+        return member if member.old_logprobs_T is not None else replace(member, old_logprobs_T=next(found))
 
     return [Group(group.task, tuple(attach(member) for member in group.members)) for group in groups]
+
+
+def _with_old_credited(model: Model, groups: Sequence[Group[Credited]]) -> list[Group[Credited]]:
+    scored = _with_old(model, [Group(group.task, tuple(member.scored for member in group.members)) for group in groups])
+    return [
+        Group(group.task, tuple(replace(member, scored=known) for member, known in zip(group.members, with_old.members, strict=True)))
+        for group, with_old in zip(groups, scored, strict=True)
+    ]
 
 
 class _Clock:

@@ -25,6 +25,7 @@ class Method(NamedTuple):
 
 _ISTAR, _PRIME = "iStar, arXiv 2509.19199", "PRIME, arXiv 2502.01456"
 _GRPO, _DRGRPO, _RLOO = "GRPO, arXiv 2402.03300", "Dr.GRPO, arXiv 2503.20783", "RLOO, arXiv 2402.14740"
+_REINFORCE_PP, _PRL = "REINFORCE++, arXiv 2501.03262", "PRL and FRPO, arXiv 2601.10201"
 _GAE = "GAE, arXiv 1506.02438, and PPO, arXiv 1707.06347"
 _PPO, _GSPO, _DAPO = "PPO, arXiv 1707.06347", "GSPO, arXiv 2507.18071", "DAPO, arXiv 2503.14476"
 _CISPO, _TIS = "MiniMax-M1, arXiv 2506.13585", "Ionides 2008, Truncated importance sampling"
@@ -40,6 +41,17 @@ METHODS: tuple[Method, ...] = (
     Method("credit", "credit.kind=rloo", "an outcome minus the mean of the others of its group", _RLOO),
     Method("credit", "credit.kind=istar", "the outcome's advantage plus alpha x the step reward's", _ISTAR),
     Method("credit", "credit.kind=process_to_go", "the outcome's advantage plus alpha x the centred step rewards to come", ""),
+    Method("credit", "credit.kind=drgrpo credit.scale=batch", "outcomes less their group's mean, in units of the batch's deviation", "TRL"),
+    Method("credit", "credit.kind=reinforce_pp", "all rewards to come, whitened over the batch", _REINFORCE_PP),
+    Method("credit", "credit.kind=reinforce_pp_baseline", "outcomes less their group's mean, whitened over the batch", _REINFORCE_PP),
+    Method("credit", "credit.kind=process_supervision", "standardised step rewards, summed to the end", "DeepSeekMath, arXiv 2402.03300"),
+    Method("credit", "credit.kind=prime", "step rewards to come, less what a step of the others earned on average", _PRIME),
+    Method("credit", "credit.kind=repirl", "rewards to come, against those still going at the same step", "rePIRL, arXiv 2602.07832"),
+    Method("credit", "credit.kind=gigpo", "the outcome's advantage, and turns from the same state compared", "GiGPO, arXiv 2505.10978"),
+    Method("credit", "credit.kind=min_form", "an episode is worth what its worst step is", "PURE, arXiv 2504.15275"),
+    Method("credit", "credit.kind=suffix", "the outcome's advantage, less a price for leaving the policy at the start", _PRL),
+    Method("credit", "credit.kind=counterfactual", "the outcome's advantage, and what leaving the turn out of a replay costs", ""),
+    Method("credit", "credit.kind=istar credit.mix=adaptive", "step rewards count as far as the judge has been right", ""),
     Method("credit", "credit.kind=gae", "PPO: what a turn earned against what a critic expected of it", _GAE),
     Method("credit", "credit.kind=gae credit.level=token", "the same for every sampled token", _GAE),
     Method("loss", "loss.ratio=token", "clipped surrogate, one ratio for each token", _PPO),

@@ -4,7 +4,22 @@ A choice has a `kind`; `kind: package.module:Name` is a class of your own, calle
 `configure.load` turns YAML and `key=value` arguments into a `Config`, or says which key is wrong, what was got and what is allowed.
 """
 
-from stepwell.config.credits import CreditConfig, GAECredit, GroupCredit, IStarCredit, ProcessToGoCredit
+from stepwell.config.credits import (
+    CounterfactualCredit,
+    CreditConfig,
+    GAECredit,
+    GiGPOCredit,
+    GroupCredit,
+    IStarCredit,
+    MinFormCredit,
+    PrimeCredit,
+    ProcessSupervisionCredit,
+    ProcessToGoCredit,
+    ReinforcePPBaselineCredit,
+    ReinforcePPCredit,
+    RePIRLCredit,
+    SuffixCredit,
+)
 from stepwell.config.domains import CaveConfig, DomainConfig, MazeConfig, ShopConfig, WebShopConfig
 from stepwell.config.engines import ChatConfig, CloningOptimizerConfig, EngineConfig, LocalEngineConfig, OptimizerConfig, TinyEngineConfig
 from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, UniformConfig
@@ -20,6 +35,7 @@ __all__ = [
     "CloningConfig",
     "CloningOptimizerConfig",
     "Config",
+    "CounterfactualCredit",
     "CreditConfig",
     "CurriculumConfig",
     "CustomConfig",
@@ -28,18 +44,26 @@ __all__ = [
     "EnvironmentRewardConfig",
     "EvaluationConfig",
     "GAECredit",
+    "GiGPOCredit",
     "GroupCredit",
     "IStarCredit",
     "ImplicitConfig",
     "LocalEngineConfig",
     "LossConfig",
     "MazeConfig",
+    "MinFormCredit",
     "OptimizerConfig",
     "OutcomeRewardConfig",
+    "PrimeCredit",
+    "ProcessSupervisionCredit",
     "ProcessToGoCredit",
+    "RePIRLCredit",
+    "ReinforcePPBaselineCredit",
+    "ReinforcePPCredit",
     "RewardConfig",
     "RolloutConfig",
     "ShopConfig",
+    "SuffixCredit",
     "TinyEngineConfig",
     "TrackingConfig",
     "UniformConfig",

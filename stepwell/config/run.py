@@ -6,7 +6,18 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from stepwell.config.credits import CreditConfig, GAECredit, IStarCredit
+from stepwell.config.credits import (
+    CounterfactualCredit,
+    CreditConfig,
+    GAECredit,
+    IStarCredit,
+    MinFormCredit,
+    PrimeCredit,
+    ProcessSupervisionCredit,
+    ProcessToGoCredit,
+    ReinforcePPCredit,
+    RePIRLCredit,
+)
 from stepwell.config.domains import DomainConfig, ShopConfig
 from stepwell.config.engines import ChatConfig, EngineConfig, OptimizerConfig, TinyEngineConfig
 from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, UniformConfig
@@ -74,14 +85,8 @@ class Config(Settings):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         """Settings that exclude each other."""
-        size, groups = self.rollout.group_size, self.rollout.groups
-        rules = {self.credit.kind, getattr(self.credit, "baseline", "")}
-        if size < 2 and rules & {"rloo", "process_to_go"}:
-            raise ValueError(f"rollout.group_size is {size}; credit {self.credit.kind!r} leaves one out and needs at least 2")
-        if size < 2 and rules & {"grpo", "drgrpo", "istar"}:
-            raise ValueError(
-                f"rollout.group_size is {size}; a group of one has nothing to be compared with: at least 2, or a credit rule of your own"
-            )
+        groups = self.rollout.groups
+        self._check_credit()
         if isinstance(self.credit, GAECredit):
             self._check_critic(self.credit)
         updates = self.loss.epochs * self.loss.minibatches
@@ -100,12 +105,44 @@ class Config(Settings):
             )
         return self
 
-    def _check_critic(self, credit: GAECredit) -> None:
-        if credit.level == "token" and isinstance(self.reward, CustomConfig):
+    def _check_credit(self) -> None:
+        """Whether the rule has something to compare with, and the rewards that it is made of."""
+        credit, reward, size = self.credit, self.reward.kind, self.rollout.group_size
+        if size < 2 and {credit.kind, getattr(credit, "baseline", "")} & {"rloo", "process_to_go", "prime", "repirl", "min_form"}:
+            raise ValueError(f"rollout.group_size is {size}; credit {credit.kind!r} leaves one out and needs at least 2")
+        if size < 2 and not isinstance(credit, ReinforcePPCredit | GAECredit | CustomConfig) and getattr(credit, "baseline", "") != "raw":
             raise ValueError(
-                f"credit.level is 'token', but reward {self.reward.kind!r} is your own and cuts its steps itself; "
+                f"rollout.group_size is {size}; a group of one has nothing to be compared with: at least 2, credit 'reinforce_pp', "
+                "or a credit rule of your own"
+            )
+        reads = isinstance(credit, PrimeCredit | RePIRLCredit | MinFormCredit | ProcessSupervisionCredit | ProcessToGoCredit)
+        if reward == "outcome" and (reads or getattr(credit, "pays", "outcome") != "outcome"):
+            raise ValueError(
+                f"credit.kind is {credit.kind!r}, which reads step rewards, and reward 'outcome' gives none; "
+                "choose another reward, or a credit rule of outcomes such as 'grpo'"
+            )
+        if getattr(credit, "mix", "fixed") == "adaptive" and reward in ("outcome", "environment"):
+            raise ValueError(
+                f"credit.mix is 'adaptive', and reward {reward!r} does not say how far it can be trusted; "
+                "set credit.mix to 'fixed', or choose a judge that does (reward.kind=implicit)"
+            )
+        if isinstance(credit, CounterfactualCredit) and isinstance(self.reward, CustomConfig):
+            raise ValueError(
+                f"credit.kind is 'counterfactual', and reward {reward!r} is your own: what the end of a replay is paid is not known; "
+                "choose a reward of the library"
+            )
+        if isinstance(credit, CounterfactualCredit) and self.loss.overlong_limit is not None:
+            raise ValueError(
+                f"loss.overlong_limit is {self.loss.overlong_limit} with credit 'counterfactual', whose replays are not charged; "
+                "leave it out, or choose another credit rule"
+            )
+        if getattr(credit, "level", "turn") == "token" and isinstance(self.reward, CustomConfig):
+            raise ValueError(
+                f"credit.level is 'token', but reward {reward!r} is your own and cuts its steps itself; "
                 "cut them by token there, and leave credit.level at 'turn'"
             )
+
+    def _check_critic(self, credit: GAECredit) -> None:
         if self.loss.overlong_limit is not None:
             raise ValueError(
                 f"loss.overlong_limit is {self.loss.overlong_limit} with credit 'gae'; its critic would not know of that cost: "

@@ -9,14 +9,23 @@ from pydantic import BaseModel
 
 from stepwell.cli.methods import METHODS
 from stepwell.config import (
+    CounterfactualCredit,
     EnvironmentRewardConfig,
     GAECredit,
+    GiGPOCredit,
     GroupCredit,
     ImplicitConfig,
     IStarCredit,
     LossConfig,
+    MinFormCredit,
     OutcomeRewardConfig,
+    PrimeCredit,
+    ProcessSupervisionCredit,
     ProcessToGoCredit,
+    ReinforcePPBaselineCredit,
+    ReinforcePPCredit,
+    RePIRLCredit,
+    SuffixCredit,
 )
 from stepwell.configure import dump, load
 
@@ -27,6 +36,15 @@ CHOICES: tuple[tuple[str, type[BaseModel], str], ...] = (
     ("credit.kind", GroupCredit, "kind"),
     ("credit.kind", IStarCredit, "kind"),
     ("credit.kind", ProcessToGoCredit, "kind"),
+    ("credit.kind", CounterfactualCredit, "kind"),
+    ("credit.kind", GiGPOCredit, "kind"),
+    ("credit.kind", MinFormCredit, "kind"),
+    ("credit.kind", PrimeCredit, "kind"),
+    ("credit.kind", ProcessSupervisionCredit, "kind"),
+    ("credit.kind", RePIRLCredit, "kind"),
+    ("credit.kind", ReinforcePPBaselineCredit, "kind"),
+    ("credit.kind", ReinforcePPCredit, "kind"),
+    ("credit.kind", SuffixCredit, "kind"),
     ("credit.kind", GAECredit, "kind"),
     ("loss.ratio", LossConfig, "ratio"),
     ("loss.kl", LossConfig, "kl"),
