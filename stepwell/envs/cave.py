@@ -88,8 +88,8 @@ class Cave:
         ends = zip(_SIDES, self.passages[chamber], strict=True)
         return ", ".join(f"{side} to {self.names[end]}" for side, end in ends if end is not None) or "no way on"
 
-    def best_way(self) -> list[str] | None:
-        """The fewest moves to the greatest worth that can be reached, and `stop`; None if all worths are 0."""
+    def best_way(self, least: float = 0.0) -> list[str] | None:
+        """The fewest moves to the greatest worth that can be reached, and `stop`; None if that is 0, or less than `least`."""
         ways: dict[int, list[str]] = {0: []}
         queue = deque([0])
         while queue:
@@ -99,7 +99,7 @@ class Cave:
                     ways[end] = [*ways[chamber], side]
                     queue.append(end)
         best = max(ways, key=lambda chamber: (self.worths[chamber], -len(ways[chamber])))
-        return [*ways[best], "stop"] if self.worths[best] > 0 else None
+        return [*ways[best], "stop"] if self.worths[best] > 0 and self.worths[best] >= least else None
 
 
 class CaveEnvironment:
@@ -200,9 +200,8 @@ class CaveDomain:
         return Verdict.of(sum(turn.reply.reward for turn in episode.turns))
 
     def expert(self, task: Task) -> Sequence[Action] | None:
-        """The fewest moves to the best treasure; None in a cave of your own that holds none worth 1."""
-        cave = Cave.of(task)
-        way = cave.best_way() if max(cave.worths) >= 1.0 else None
+        """The fewest moves to the best treasure; None in a cave of your own where none worth 1 can be reached."""
+        way = Cave.of(task).best_way(least=1.0)
         return None if way is None else [Action(name) for name in way]
 
 

@@ -20,6 +20,8 @@ Layout = TypeVar("Layout")
 SPLITS = ("train", "validation", "test")
 _TENTHS = {0: "test", 1: "test", 2: "validation"}
 _ATTEMPTS = 1000
+_REPEATED = 50
+"""So many drawn layouts in a row that were known already say that there are hardly any others."""
 
 
 def split_of(layout: str) -> str:
@@ -53,15 +55,17 @@ def different_tasks(split: str, number: int, difficulty: tuple[float, float], ta
         ConfigError: There are not as many.
     """
     found: dict[str, Task] = {}
+    repeated = 0
     for seed in count():
         if len(found) == number:
             return tuple(found.values())
-        if seed > 20 * number:
-            break
         made = task(round(float(generator("layout difficulty", split, seed).uniform(*difficulty)), 4), seed, split)
+        repeated = repeated + 1 if repr(made.payload) in found else 0
+        if repeated == _REPEATED:
+            break
         found.setdefault(repr(made.payload), made)
     raise ConfigError(
-        f"There are only {len(found)} different tasks of difficulty {difficulty} in split {split!r}, and {number} are wanted: "
+        f"There are hardly more than {len(found)} different tasks of difficulty {difficulty} in split {split!r}, and {number} are wanted: "
         "ask for fewer (num_test_tasks), or raise the difficulty."
     )
 
