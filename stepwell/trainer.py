@@ -326,8 +326,7 @@ def update(policy: Model, groups: Sequence[Group[Credited]], plan: Learning, *, 
         order = generator(*seed, epoch).permutation(len(groups)) if plan.minibatches > 1 else np.arange(len(groups))
         for picked in np.array_split(order, plan.minibatches):
             rows = policy_rows([groups[i] for i in sorted(picked)], lambda n: token_weights(n, plan.averaging, constant=plan.constant), old)
-            pulling = [row for row in rows if _has_gradient(row, plan.loss)]
-            made = policy.backward(pulling or rows, loss)  # Where nothing pulls, all rows are measured, and the update is empty.
+            made = policy.backward(_pulling(rows, plan.loss) or rows, loss)  # Where nothing pulls, all are measured; the update is empty.
             stepped = policy.step(lr)
             metrics.append(made | {f"policy/{name}": value for name, value in stepped.items()})
     total = {name: float(np.mean([m[name] for m in metrics if name in m])) for m in metrics for name in m}
@@ -337,9 +336,16 @@ def update(policy: Model, groups: Sequence[Group[Credited]], plan: Learning, *, 
     return total
 
 
-def _has_gradient(row: Row, loss: PolicyLoss) -> bool:
-    """False where every advantage is 0 and no other term pulls: such a row is not worth computing, and changes nothing."""
-    return bool(loss.kl_coef or loss.entropy_coef or np.any(row.advantage != 0))
+def _pulling(rows: Sequence[Row], loss: PolicyLoss) -> list[Row]:
+    """The rows worth computing: without those where every advantage is 0 and no other term pulls, which change nothing.
+
+    A loss that spans rows needs all of an episode of which one row pulls.
+    """
+    if loss.kl_coef or loss.entropy_coef:
+        return list(rows)
+    pulls = [bool(np.any(row.advantage != 0)) for row in rows]
+    episodes = {row.episode for row, pull in zip(rows, pulls, strict=True) if pull}
+    return [row for row, pull in zip(rows, pulls, strict=True) if pull or (loss.spans_rows and row.episode in episodes)]
 
 
 def _sampled(scored: Scored) -> Floats:

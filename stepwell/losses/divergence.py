@@ -49,7 +49,8 @@ def kl(
         kind: See the module's table. `k3x` is the estimator of DeepSeek-V3.2 (arXiv 2512.02556), TRL's `use_bias_correction_kl`.
         old_logprobs: `k1x` and `k3x` alone: under the policy that sampled; None is the present one (rho is 1 and has a gradient).
         log_limit: k3 alone: d is clamped to +- this many nats (verl: 20). Off by default.
-        value_limit: k3 alone: the estimate is clamped to +- this (verl: 10); clamped places have no gradient. Off by default.
+        value_limit: The estimate is clamped to +- this (verl: 10 for k3; OpenRLHF: 10 for all); clamped places have no gradient, but
+            those of `k1+` and `k3+`. Off by default.
 
     Raises:
         ConfigError: unknown kind.
@@ -57,16 +58,13 @@ def kl(
     if kind not in _KINDS:
         raise ConfigError(f"Unknown KL estimator {kind!r}; {nearest(kind, _KINDS)}")
     d = logprobs - ref_logprobs.detach()
-    if kind == "k1":
-        return d
-    k2 = 0.5 * d * d
-    if kind == "k2":
-        return k2
-    value = d if kind in ("k1+", "k1x") else _k3(d, log_limit, value_limit)
-    if kind in ("k1x", "k3x"):
+    half_square = 0.5 * d * d
+    base = {"k1": lambda: d, "k2": lambda: half_square, "k3": lambda: _k3(torch.clamp(d, -log_limit, log_limit))}[kind[:2]]()
+    value = torch.clamp(base, -value_limit, value_limit)
+    if kind.endswith("x"):
         old = logprobs if old_logprobs is None else old_logprobs
         return torch.exp(torch.clamp(logprobs - old.detach(), -_LOG_RATIO_LIMIT, _LOG_RATIO_LIMIT)) * value
-    return value if kind == "k3" else value.detach() + k2 - k2.detach()
+    return value.detach() + half_square - half_square.detach() if kind.endswith("+") else value
 
 
 def check_kl_loss(kind: KlKind) -> None:
@@ -84,6 +82,5 @@ def check_kl_loss(kind: KlKind) -> None:
         )
 
 
-def _k3(d: Tensor, log_limit: float, value_limit: float) -> Tensor:
-    d = torch.clamp(d, -log_limit, log_limit)
-    return torch.clamp(torch.expm1(-d) + d, -value_limit, value_limit)
+def _k3(d: Tensor) -> Tensor:
+    return torch.expm1(-d) + d

@@ -11,11 +11,13 @@ import pytest
 import torch
 from every_loss import LOSSES, NATIVE
 from fake_remote import FakeRemote
+from speakers import SMALL, loud
 from torch import Tensor
 
 from stepwell.engine.carrier import SERVERS, Carrier, Datum, Dialect, Reduction, dialect_of, native_call, scales
-from stepwell.engine.local import Text
+from stepwell.engine.local import Budget, LocalEngine, Text
 from stepwell.engine.table import TableEngine, TableModel
+from stepwell.engine.tiny import tiny_model
 from stepwell.errors import CapabilityError, ConfigError
 from stepwell.losses import Cispo, Clip, CloningLoss, PolicyLoss, PreferenceLoss, Reinforce, Watched
 from stepwell.losses.value import ValueLoss
@@ -116,6 +118,27 @@ def test_several_unequal_calls_before_one_clipped_step(dialect: Dialect) -> None
         assert there == pytest.approx(here)
         assert here["grad_norm"] > ADAMW.max_grad_norm
     np.testing.assert_allclose(logits(remote.model, many + few), logits(local, many + few), atol=1e-9)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["clip", "episode", "preference"])
+@pytest.mark.parametrize("server", ["tinker", "skyrl-jax", "hatchery"])
+def test_a_transformer_learns_the_same_over_the_wire(server: str, name: str) -> None:
+    """The tiny engine, in float32, three updates."""
+    dialect, rows, models = dialect_of(server), draw_rows(6), []
+    for _ in range(2):
+        made = LocalEngine(loud(tiny_model(32, SMALL, 0)), Text(str, frozenset()), Budget(rows=2))
+        models.append(made.model("policy", ModelSpec(optimizer=OptimizerSpec(eps=1e-3, max_grad_norm=0.5))))
+    local, sender = models[0], Carrier(FakeRemote(models[1], dialect.reduction), dialect, OptimizerSpec())
+    start = [made["logprobs"] for made in local.forward(rows)]
+    near = [replace(row, old_logprobs=said - 0.1 * row.advantage) for row, said in zip(rows, start, strict=True)]
+    for _ in range(3):
+        here, there = local.backward(near, LOSSES[name]), sender.backward(near, LOSSES[name])
+        assert there == pytest.approx(here, rel=1e-3, abs=1e-4)
+        assert sender.step(0.01)["grad_norm"] == pytest.approx(local.step(0.01)["grad_norm"], rel=1e-3)
+    said, heard = local.forward(rows), sender.forward(rows)
+    for before, one, two in zip(start, said, heard, strict=True):
+        np.testing.assert_allclose(two["logprobs"], one["logprobs"], atol=1e-3)
+        assert np.abs(one["logprobs"] - before).max() > 0.02
 
 
 def test_without_the_scales_an_averaging_server_applies_another_gradient() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from stepwell.engine.table import TableEngine, TableModel
 from stepwell.errors import ConfigError
 from stepwell.losses import Averaging, PolicyLoss, Truncated, token_weights
 from stepwell.protocols import Loss, ModelSpec, OptimizerSpec
+from stepwell.trainer import Learning, Schedule, update
 from stepwell.types import (
     Action,
     Credited,
@@ -292,3 +294,24 @@ def test_a_missing_reference_is_no_reference_of_probability_one() -> None:
         table().backward(rows, PolicyLoss(kl_coef=0.1))
     assert table().backward(rows, PolicyLoss(correction=Truncated()))["sampler/weight_mean"] < 2.0
     assert math.isfinite(table().backward(rows, PolicyLoss())["policy/loss"])
+
+
+@pytest.mark.parametrize("level", ["token", "episode"])
+def test_a_row_without_advantage_still_counts_in_what_its_episode_shares(level: Literal["token", "episode"]) -> None:
+    """The update leaves out rows that do not pull; not those that a shared ratio is made of."""
+    loss = PolicyLoss(old="given", level=level)
+    made = episode(talk([0], ([1, 2], [3]), ([2, 0], [1]), keep=False))
+    flat = episode(talk([3], ([1], [3])), member=1)
+    group = credited(Group(make_task(), (made, flat)), [1.0, 0.0])
+    (first, second) = group.members
+    group = Group(group.task, (replace(first, advantages_S=np.array([1.0, 0.0])), second))
+    plan = Learning(steps=1, groups=1, group_size=2, loss=loss, schedule=Schedule(1.0), old_logprobs="sampler")
+    updated, whole = table(), table()
+    start = updated.logits([_key((0,)), _key((0, 1))]).detach().numpy()
+    update(updated, [group], plan, lr=1.0, seed=("test",))
+    rows = policy_rows([group], lambda n: token_weights(n, "token"), lambda scored: scored.episode.logprobs_T)
+    assert [row.episode for row in rows] == [0, 0, 1]
+    whole.backward(rows, loss)
+    whole.step(1.0)
+    moved, wanted = (model.logits([_key((0,)), _key((0, 1))]).detach().numpy() - start for model in (updated, whole))
+    np.testing.assert_allclose(moved, wanted, atol=1e-12)
