@@ -55,7 +55,8 @@ class Remote(Protocol):
     """What a trainer on the other side must offer: four verbs of the Tinker API, with answers waited for.
 
     `forward` and `forward_backward` return the log-probs of `target_tokens`, one array a datum, at temperature 1 under the weights
-    before the call. Gradients add up until `optim_step`, which applies and clears them.
+    before the call. Gradients add up until `optim_step`, which applies and clears them. Waiting matters: a server may join calls that
+    it finds together in its queue, and compute the loss of the first for all.
     """
 
     def forward(self, data: Sequence[Datum]) -> list[Floats]:
@@ -86,7 +87,7 @@ class Dialect(NamedTuple):
 _ALL = frozenset({"cross_entropy", "importance_sampling", "ppo", "cispo"})
 SERVERS: dict[str, Dialect] = {
     "tinker": Dialect("sum", _ALL),
-    "skyrl": Dialect("sum", _ALL),
+    "skyrl": Dialect("sum", _ALL - {"cispo"}),  # the thresholds of cispo do not reach its loss
     "skyrl-jax": Dialect("sequence_mean", _ALL),
     "verl": Dialect("sum", frozenset({"cross_entropy"})),  # importance_sampling is capped at 2
     "hatchery": Dialect("token_mean", frozenset({"cross_entropy"})),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from stepwell.engine.carrier import Datum, Reduction
 from stepwell.protocols import Model, OptimizerSpec
 from stepwell.types import Batch, Floats, Metrics, Outputs, Row, Tallies
 
+Oddity = Literal["capped", "clipped"] | None
 _RL = frozenset({"logprobs", "advantages"})
 _INPUTS = {"cross_entropy": frozenset({"weights"}), "importance_sampling": _RL, "ppo": _RL, "cispo": _RL}
 
@@ -24,14 +25,14 @@ class ServerLoss:
 
     Attributes:
         divisor: For `sequence_mean`, the sequences of all calls since the last step.
-        cap: A ratio is capped at this in importance sampling (infinity: as documented).
+        odd: What `importance_sampling` is here: as documented, with ratios capped at 2 (verl), or clipped as PPO's (Twinkle).
     """
 
     name: str
     config: Mapping[str, float]
     reduction: Reduction
     divisor: int = 1
-    cap: float = math.inf
+    odd: Oddity = None
 
     @property
     def spans_rows(self) -> bool:
@@ -47,7 +48,7 @@ class ServerLoss:
         low, high = self.config.get("clip_low_threshold", 0.8), self.config.get("clip_high_threshold", 1.2)
         loss = {
             "cross_entropy": lambda: -lp * a,
-            "importance_sampling": lambda: -torch.clamp(ratio, max=self.cap) * a,
+            "importance_sampling": lambda: -_importance(ratio, a, self.odd),
             "ppo": lambda: -torch.minimum(ratio * a, ratio.clamp(low, high) * a),
             "cispo": lambda: -(ratio.clamp(low, high).detach() * lp * a),
         }[self.name]()
@@ -67,7 +68,7 @@ class FakeRemote:
 
     model: Model
     reduction: Reduction = "sum"
-    cap: float = math.inf
+    odd: Oddity = None
     calls: list[str] = field(default_factory=list)
     _gathered: list[tuple[list[Row], ServerLoss]] = field(default_factory=list)
 
@@ -78,7 +79,7 @@ class FakeRemote:
     def forward_backward(self, data: Sequence[Datum], loss_fn: str, loss_fn_config: Mapping[str, float]) -> list[Floats]:
         self.calls.append(loss_fn)
         rows = [_row(datum, loss_fn) for datum in data]
-        self._gathered.append((rows, ServerLoss(loss_fn, loss_fn_config, self.reduction, cap=self.cap)))
+        self._gathered.append((rows, ServerLoss(loss_fn, loss_fn_config, self.reduction, odd=self.odd)))
         return self._logprobs(rows)
 
     def optim_step(self, optimizer: OptimizerSpec, lr: float) -> Metrics:
@@ -91,6 +92,12 @@ class FakeRemote:
 
     def _logprobs(self, rows: Sequence[Row]) -> list[Floats]:
         return [made["logprobs"] for made in self.model.forward(rows)]
+
+
+def _importance(ratio: Tensor, advantage: Tensor, odd: Oddity) -> Tensor:
+    if odd == "capped":
+        return torch.clamp(ratio, max=2.0) * advantage
+    return torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage) if odd == "clipped" else ratio * advantage
 
 
 def _row(datum: Datum, loss_fn: str) -> Row:
