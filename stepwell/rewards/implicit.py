@@ -36,6 +36,7 @@ class ImplicitSettings:
         updates: Gradient steps of the judge on each batch; 0 is a static judge.
         judged: `all`, or `mixed`: only groups with better and worse episodes. The others have no pair to learn from, and credit that
             ignores their process part (`IStar.only_mixed`) would throw their scores away; their steps are then unscored.
+        memory: Weight of the past in the judge's confidence, in [0, 1): the running mean forgets half of it in 7 batches at 0.9.
     """
 
     beta: float = 0.05
@@ -44,6 +45,7 @@ class ImplicitSettings:
     pay: Pay = "success"
     updates: int = 1
     judged: Literal["all", "mixed"] = "all"
+    memory: float = 0.9
 
 
 class _Said(NamedTuple):
@@ -72,12 +74,15 @@ class ImplicitReward:
     With the moving reference, all turns must be from the policy's present version: score before the policy is updated.
 
     `learn` reports `judge/fresh_pair_accuracy`: how often the better of two episodes of a group had the higher sum, measured on
-    episodes that the judge had not learnt from (ties count a half).
+    episodes that the judge had not learnt from (ties count a half). The running mean of it over batches is the judge's confidence: `score`
+    attaches what it was before this batch, and nothing as long as no batch held a pair.
     """
 
     def __init__(self, judge: Model, policy: Model, settings: ImplicitSettings, segment: Segment = by_turn) -> None:
         if not (np.isfinite(settings.beta) and settings.beta > 0):
             raise ConfigError(f"reward.beta is {settings.beta}; it needs to be a positive number.")
+        if not 0.0 <= settings.memory < 1.0:
+            raise ConfigError(f"The judge's memory is {settings.memory}; it lies in [0, 1).")
         judge.snapshot()  # A head has no log-probs, and says so here.
         self._judge, self._policy, self._settings, self._segment = judge, policy, settings, segment
         self._loss = PreferenceLoss(settings.beta)
@@ -85,6 +90,7 @@ class ImplicitReward:
         self._said: dict[int, _Said] = {}
         self._scored_by = -1
         self._fresh: Metrics = {}
+        self._confidence: float | None = None
 
     # -- scoring --------------------------------------------------------------------------------------------------------------
 
@@ -128,10 +134,12 @@ class ImplicitReward:
         outcome = paid(episode, self._settings.pay)
         said = self._said.get(id(episode))
         if said is None:
-            return Scored(episode, steps, outcome, {"judge": np.zeros(len(steps))}, np.zeros(len(steps), np.bool_))
+            nothing_S = np.zeros(len(steps), np.bool_)
+            return Scored(episode, steps, outcome, {"judge": np.zeros(len(steps))}, nothing_S, confidence=self._confidence)
         reward_S = self._settings.beta * pool(said.judge_T - said.ref_T, steps, "sum")
         old = said.ref_T if self._frozen is None else None
-        return Scored(episode, steps, outcome, {"judge": reward_S}, np.ones(len(steps), np.bool_), old_logprobs_T=old)
+        scored_S = np.ones(len(steps), np.bool_)
+        return Scored(episode, steps, outcome, {"judge": reward_S}, scored_S, old_logprobs_T=old, confidence=self._confidence)
 
     def _measure(self, groups: Sequence[Group[Episode]]) -> Metrics:
         accuracies = []
@@ -156,12 +164,20 @@ class ImplicitReward:
         """
         rows, said = self._preference_rows(groups)
         metrics = dict(self._fresh)
+        metrics |= self._remembered(metrics["judge/fresh_pair_accuracy"])
         for _ in range(self._settings.updates if rows else 0):
             known = self._judge.version == self._scored_by
             metrics |= self._backward_known(rows, said) if known else self._judge.backward(rows, self._loss)
             metrics |= {f"judge/{name}": value for name, value in self._judge.step(self._settings.lr).items()}
         metrics["judge/mixed_groups"] = len({row.group for row in rows}) / max(len(groups), 1)
         return metrics
+
+    def _remembered(self, fresh: float) -> Metrics:
+        """The running mean of the fresh pair accuracy, with this batch's in it; a batch without a pair says nothing."""
+        if np.isfinite(fresh):
+            past, memory = self._confidence, self._settings.memory
+            self._confidence = fresh if past is None else memory * past + (1.0 - memory) * fresh
+        return {} if self._confidence is None else {"judge/confidence": self._confidence}
 
     def _preference_rows(self, groups: Sequence[Group[Scored]]) -> tuple[list[Row], list[Floats]]:
         """Rows of the episodes in mixed groups, and what the judge said at each row's targets."""
@@ -206,11 +222,14 @@ class ImplicitReward:
         return {"judge": self._judge} | ({} if self._frozen is None else {"judge_reference": self._frozen})
 
     def state(self) -> dict[str, JSON]:
-        """Nothing beside the model: what is kept between scoring and learning lives within one step."""
-        return {}
+        """The confidence; what is kept between scoring and learning lives within one step."""
+        return {"confidence": self._confidence}
 
     def restore(self, state: dict[str, JSON]) -> None:
-        """Nothing to restore."""
+        """The confidence."""
+        confidence = state["confidence"]
+        assert confidence is None or isinstance(confidence, int | float)
+        self._confidence = confidence
 
 
 @dataclass(frozen=True, slots=True)

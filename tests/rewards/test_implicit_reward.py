@@ -295,9 +295,38 @@ def test_settings_are_checked_and_a_head_is_no_language_model() -> None:
     made = world()
     with pytest.raises(ConfigError, match=r"reward.beta is 0.0; it needs to be a positive number"):
         ImplicitReward(made.judge, made.policy, ImplicitSettings(beta=0.0))
+    with pytest.raises(ConfigError, match=r"The judge's memory is 1.0; it lies in \[0, 1\)"):
+        made.reward(memory=1.0)
     head = made.engine.model("head", ModelSpec(kind="head", of="policy"))
     with pytest.raises(CapabilityError, match="no words of its own"):
         ImplicitReward(head, made.policy, ImplicitSettings())
+
+
+def test_confidence_is_the_running_mean_of_what_was_right_before_it_was_learnt() -> None:
+    """A batch is scored with what batches before it have shown, and kept over a restart."""
+    made = world()
+    reward, mean = made.reward(memory=0.5), None
+    for _ in range(3):
+        groups = made.play(2)
+        assert {member.confidence for group in reward.score(groups) for member in group.members} == {mean}
+        metrics = reward.learn(reward.score(groups))  # Scoring twice counts once.
+        fresh = metrics["judge/fresh_pair_accuracy"]
+        mean = fresh if mean is None else 0.5 * mean + 0.5 * fresh
+        assert metrics["judge/confidence"] == mean
+    assert mean not in (None, 0.5)
+    resumed = made.reward(memory=0.5)
+    resumed.restore(reward.state())
+    assert resumed.score(made.play(1))[0].members[0].confidence == mean
+
+
+def test_batches_without_a_pair_say_nothing_about_confidence() -> None:
+    made = world()
+    flat = [Group(group.task, tuple(replace(e, verdict=Verdict.of(0.5)) for e in group.members)) for group in made.play(2)]
+    reward = made.reward()
+    assert "judge/confidence" not in reward.learn(reward.score(flat))
+    known = reward.learn(reward.score(made.play(2)))["judge/confidence"]
+    assert reward.learn(reward.score(flat))["judge/confidence"] == known
+    assert reward.score(flat)[0].members[0].confidence == known
 
 
 def test_models_and_state() -> None:
