@@ -36,7 +36,7 @@ def test_lists_hold_no_layout_twice() -> None:
     made = different_tasks("test", 3, (0.2, 0.3), task)
     assert [t.payload["kind"] for t in made] == [0, 1, 2]
     assert all(0.2 <= t.difficulty <= 0.3 for t in made)
-    with pytest.raises(ConfigError, match="hardly more than 3 different tasks.*and 4 are wanted: ask for fewer"):
+    with pytest.raises(ConfigError, match=r"hardly more than 3 different tasks.*and 4 are wanted: ask for fewer"):
         different_tasks("test", 4, (0.2, 0.3), task)
 
 
