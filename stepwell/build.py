@@ -305,7 +305,7 @@ def _reward(config: Config, engine: LocalEngine, policy: LocalModel) -> Callable
         return judge
     check_values(engine.capabilities)
     spec = ModelSpec(kind="head", of="policy", trunk=credit.critic, optimizer=OptimizerSpec(max_grad_norm=credit.max_grad_norm))
-    settings = CriticSettings(credit.lr or config.optimizer.lr, credit.updates, credit.clip, _judge_learns(config))
+    settings = CriticSettings(credit.lr or 4 * config.optimizer.lr, credit.updates, credit.clip, _judge_learns(config))
     return lambda: Critic(judge(), engine.model("critic", spec), gae(credit), settings)
 
 

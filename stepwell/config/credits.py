@@ -196,8 +196,8 @@ class GAECredit(Settings):
     critic: Literal["own", "shared"] = "own"
     """A second model (an adapter where the policy is one), or a scalar on the policy's hidden states without gradient into them."""
     lr: Positive | None = None
-    """Of the critic; None is the policy's at its highest."""
-    updates: Count = 1
+    """Of the critic; None is four times the policy's at its highest."""
+    updates: Count = 2
     """Gradient steps of the critic on each batch."""
     clip: Positive | None = 0.2
     """How far a value may move on one batch, in units of reward; None is no clip."""

@@ -48,7 +48,7 @@ class CriticSettings:
     """
 
     lr: float = 1e-5
-    updates: int = 1
+    updates: int = 2
     clip: float | None = 0.2
     inner_learns: Literal["before", "after"] = "after"
 

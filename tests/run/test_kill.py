@@ -30,6 +30,7 @@ SMALL = [
 ]
 REFERENCES = ["reward.reference=frozen", "loss.kl=k3", "loss.epochs=2", "loss.minibatches=2", "loss.old_logprobs=trainer"]
 ADAPTERS = ["engine.policy=lora", "reward.model=lora", "engine.rank=2", "cloning.optimizer.kind=adamw"]
+CRITIC = ["credit.kind=gae", "loss.epochs=2", "loss.old_logprobs=trainer"]
 DRAW = random.Random(11)
 SAVES: list[Death] = [["save", n, k] for n, k in ((1, 9), (1, 9), (5, 15), (1, 40), (1, 25), (2, 1000), (1, 33))]
 MOMENTS: list[Death] = [["time", round(DRAW.uniform(0.03, 0.3), 3)] for _ in range(5)]
@@ -52,8 +53,9 @@ CASES = {
     "at random moments": Case(MOMENTS),
     "with two references": Case([["step", 1]] * 6, [*REFERENCES, "checkpoint.every=1"], "references"),
     "with adapters": Case([["step", 1]] * 6, [*ADAPTERS, "checkpoint.every=1"], "adapters"),
+    "with a critic": Case([["step", 5], ["update", 2], ["step", 1]], [*CRITIC, "checkpoint.every=1"], "critic"),
 }
-WHOLE = {"whole": [], "references": REFERENCES, "adapters": ADAPTERS}
+WHOLE = {"whole": [], "references": REFERENCES, "adapters": ADAPTERS, "critic": CRITIC}
 
 
 def trial(folder: Path, overrides: list[str], deaths: list[Death]) -> dict[str, object]:
@@ -116,6 +118,7 @@ def test_the_uninterrupted_run_learns_something(runs: tuple[Path, dict[str, list
         ("whole", {"policy", "judge"}),
         ("references", {"policy", "judge", "judge_reference", "reference"}),
         ("adapters", {"policy", "judge"}),
+        ("critic", {"policy", "judge", "critic"}),
     ):
         assert died[name] == [False]
         learnt = metrics(folder / name)[3:]
