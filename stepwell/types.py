@@ -411,10 +411,8 @@ class Scored:
     @property
     def process_S(self) -> Floats:
         """Sum of the components; 0 where unscored (read together with `scored_S`)."""
-        total = np.zeros(len(self.steps))
-        for values in self.rewards.values():
-            total = total + values
-        return np.where(self.scored_S, total, 0.0)
+        components = list(self.rewards.values())
+        return np.where(self.scored_S, sum(components[1:], components[0]), 0.0) if components else np.zeros(len(self.steps))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -436,7 +434,7 @@ class Credited:
     def __post_init__(self) -> None:
         if len(self.advantages_S) != len(self.scored.steps):
             raise ValueError(f"Got {len(self.advantages_S)} advantages for {len(self.scored.steps)} steps; every step needs one.")
-        if not np.all(np.isfinite(self.advantages_S)):
+        if not np.isfinite(self.advantages_S).all():
             raise ValueError("Advantages hold NaN or infinity.")
         if self.told_S is not None and len(self.told_S) != len(self.advantages_S):
             raise ValueError(f"told_S has {len(self.told_S)} entries for {len(self.advantages_S)} steps; every step needs one.")

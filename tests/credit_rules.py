@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stepwell.credit import (
+    GAE,
     Adaptive,
     Centred,
     Counterfactual,
@@ -90,12 +91,14 @@ RULES = (
     Listed("counterfactual", Counterfactual(replayed), Counterfactual(replayed, alpha=2.0), reads_rewards=False),
     Listed("adaptive", Adaptive(IStar(only_mixed=False)), Adaptive(IStar(alpha=2.0, only_mixed=False))),
     Listed("adaptive to go", Adaptive(ProcessToGo()), Adaptive(ProcessToGo(alpha=2.0))),
+    Listed("gae", GAE(lam=0.9), GAE(lam=0.9, alpha=2.0), compares=False),
+    Listed("gae, whitened", Whitened(GAE()), across=True, compares=False),
     Listed("istar, own noise floor", IStar(Standardised(0, 0.1), 1.0, Standardised(0, 0.1)), across=False),
 )
 
 
 def ready(member: Scored) -> Scored:
-    """With everything that any rule needs: states, reference and old log-probs, a confidence."""
+    """With everything that any rule needs: states, reference and old log-probs, values, a confidence."""
     episode = member.episode
     turns = tuple(
         replace(t, reply=replace(t.reply, observation=Observation("seen", ("A", "B", "")[i % 3]))) for i, t in enumerate(episode.turns)
@@ -103,7 +106,8 @@ def ready(member: Scored) -> Scored:
     new = replace(episode, start=Observation("start", "A"), turns=turns)
     tokens = np.arange(episode.num_tokens)
     old = new.logprobs_T - 0.01 * tokens
-    return replace(member, episode=new, ref_logprobs_T=old - 0.1 * np.cos(tokens), old_logprobs_T=old, confidence=0.8)
+    values = np.where(member.steps.lengths_S > 0, 0.3 * np.cos(np.arange(len(member.steps))), 0.0)
+    return replace(member, episode=new, ref_logprobs_T=old - 0.1 * np.cos(tokens), old_logprobs_T=old, values_S=values, confidence=0.8)
 
 
 def ready_group(group: Group[Scored]) -> Group[Scored]:

@@ -22,6 +22,7 @@ from stepwell.types import Bools, Credited, EndingKind, Floats, Group, Ids, Scor
 __all__ = ["GAE", "Estimate", "lambda_advantages"]
 
 Truncated = Literal["bootstrap", "graded"]
+_COLUMNS = ("outcome", "process", "values")
 _TRUNCATED: tuple[Truncated, ...] = ("bootstrap", "graded")
 
 
@@ -143,8 +144,7 @@ class GAE:
     def _joined(self, flat: Flat, terms: Sequence[_Terms]) -> Parts:
         columns_CS = np.concatenate([np.zeros((3, 0)), *(term.columns_CS for term in terms)], axis=1)
         counts_S = np.concatenate([np.zeros(0, np.bool_), *(term.counts_S for term in terms)])
-        told = {"outcome": counts_S, "process": counts_S & flat.scored_S, "values": counts_S}
-        return Parts(flat, {name: Part(column_S, told[name]) for name, column_S in zip(told, columns_CS, strict=True)})
+        return Parts(flat, {name: Part(column_S, counts_S) for name, column_S in zip(_COLUMNS, columns_CS, strict=True)})
 
     def estimate(self, members: Sequence[Scored]) -> list[Estimate]:
         """Advantages, and the critic's targets; one for each member, in order."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from stepwell.credit.baseline import LeaveOneOut, Standardised, compare, compare_each
+from stepwell.credit.baseline import LeaveOneOut, Standardised, compare_each
 from stepwell.credit.returns import to_go
 from stepwell.credit.rule import Flat, Need, Part, Parts, check_alpha, check_size, credited, outcome_part
 from stepwell.errors import ConfigError, nearest
@@ -140,44 +140,61 @@ class RePIRL:
 
     def parts(self, groups: Sequence[Group[Scored]]) -> list[Parts]:
         """Outcome and process."""
+        for group in groups:
+            check_size(group, _RLOO)
         flats = [Flat.of(group) for group in groups]
         alpha = self.alpha / _unit(flats, self.unit)
-        return [self._parts(flat, alpha) for flat in flats]
+        outcome = self._compared(flats, [_outcomes(flat) for flat in flats], 1.0)
+        process = self._compared(flats, [self._sums(flat) for flat in flats], alpha)
+        return [Parts(flat, {"outcome": o, "process": p}) for flat, o, p in zip(flats, outcome, process, strict=True)]
 
     def __call__(self, groups: Sequence[Group[Scored]]) -> list[Group[Credited]]:
         """Credits all groups."""
         return credited(self.parts(groups))
 
-    def _parts(self, flat: Flat, alpha: float) -> Parts:
-        check_size(flat.group, _RLOO)
-        going_S = np.repeat(flat.counts_N, flat.sizes) & (flat.lengths_S > 0)
-        outcome = self._compared(flat, flat.spread(flat.outcome_N), flat.outcome_N, going_S)
+    def _sums(self, flat: Flat) -> _Going:
         returns_S = flat.each(lambda rewards: to_go(rewards, self.discount), flat.process_S)
-        whole_N = np.append(returns_S, 0.0)[np.array(flat.bounds[:-1], np.int64)]
-        process = self._compared(flat, returns_S, whole_N, flat.scored_S)
-        return Parts(flat, {"outcome": outcome, "process": Part(alpha * process.values_S, process.told_S)})
+        return _Going(returns_S, np.append(returns_S, 0.0)[np.array(flat.bounds[:-1], np.int64)], flat.scored_S)
 
-    def _compared(self, flat: Flat, returns_S: Floats, whole_N: Floats, going_S: Bools) -> Part:
-        """Minus the mean of the others that are going at the same place."""
-        place_S = np.arange(flat.num_steps) - np.repeat(flat.bounds[:-1], flat.sizes)
-        value, place, member = returns_S[going_S], place_S[going_S], flat.member_S[going_S]
-        others = np.bincount(place, minlength=1)[place] - 1
-        told, compared = others > 0, compare_each(self.step_baseline, value, place)
+    def _compared(self, flats: Sequence[Flat], goings: Sequence[_Going], alpha: float) -> list[Part]:
+        """Minus the mean of the others of the group that are going at the same place; all groups at once."""
+        if not flats:
+            return []
+        group = np.repeat(np.arange(len(flats)), [len(flat.sizes) for flat in flats])
+        sizes = np.concatenate([flat.sizes for flat in flats])
+        whole, going = (np.concatenate(columns) for columns in ([g.whole_N for g in goings], [g.going_S for g in goings]))
+        member = np.repeat(np.arange(len(sizes)), sizes)[going]
+        place = (np.arange(len(going)) - np.repeat(np.cumsum(sizes) - sizes, sizes))[going]
+        value, key = np.concatenate([g.returns_S for g in goings])[going], group[member] * (max(sizes, default=0) + 1) + place
+        others = np.bincount(key, minlength=1)[key] - 1
+        told, compared = others > 0, compare_each(self.step_baseline, value, key)
         if isinstance(self.step_baseline, Standardised):
             compared *= (others + 1) / np.maximum(others, 1)
         lone = np.flatnonzero(~told)
         if self.alone == "raw":
-            compared[lone] = value[lone]
-            told[lone] = True
+            compared[lone], told[lone] = value[lone], True
         else:
             taking_part = np.unique(member)
-            whole_advantage_N = np.zeros(len(whole_N))
-            whole_advantage_N[taking_part] = compare(_RLOO, whole_N[taking_part])
-            compared[lone] = value[lone] - whole_N[member[lone]] + whole_advantage_N[member[lone]]
-            told[lone] = len(taking_part) > 1
-        values_S, told_S = np.zeros(flat.num_steps), np.zeros(flat.num_steps, np.bool_)
-        values_S[going_S], told_S[going_S] = np.where(told, compared, 0.0), told
-        return Part(values_S, told_S)
+            advantage = np.zeros(len(sizes))
+            advantage[taking_part] = compare_each(_RLOO, whole[taking_part], group[taking_part])
+            compared[lone] = value[lone] - whole[member[lone]] + advantage[member[lone]]
+            told[lone] = np.bincount(group[taking_part], minlength=len(flats))[group[member[lone]]] > 1
+        values_S, told_S = np.zeros(len(going)), np.zeros(len(going), np.bool_)
+        values_S[going], told_S[going] = np.where(told, alpha * compared, 0.0), told
+        cuts = np.cumsum([flat.num_steps for flat in flats])[:-1]
+        return [Part(*parts) for parts in zip(np.split(values_S, cuts), np.split(told_S, cuts), strict=True)]
+
+
+class _Going(NamedTuple):
+    """What is compared step by step: the value of each step, that of the whole episode, and the steps at which an episode is going."""
+
+    returns_S: Floats
+    whole_N: Floats
+    going_S: Bools
+
+
+def _outcomes(flat: Flat) -> _Going:
+    return _Going(flat.spread(flat.outcome_N), flat.outcome_N, flat.counts_N[flat.member_S] & (flat.lengths_S > 0))
 
 
 def largest_return(flats: Sequence[Flat]) -> float:

@@ -16,7 +16,7 @@ from stepwell.credit.baseline import Baseline, Centred, LeaveOneOut
 from stepwell.credit.returns import to_go
 from stepwell.credit.rule import Flat, Need, Parts, check_alpha, credited, outcome_part
 from stepwell.errors import ConfigError
-from stepwell.types import Bools, Credited, Floats, Group, Scored
+from stepwell.types import Credited, Floats, Group, Scored
 
 __all__ = ["MinForm", "least_to_go"]
 
@@ -74,31 +74,31 @@ class MinForm:
 
     def _parts(self, flat: Flat) -> Parts:
         outcome = {} if self.baseline is None else {"outcome": outcome_part(flat, self.baseline)}
-        least_S = np.concatenate(
-            [
-                np.zeros(0),
-                *(
-                    least_to_go(flat.process_S[a:b], flat.scored_S[a:b], self.temperature)
-                    for a, b in zip(flat.bounds[:-1], flat.bounds[1:], strict=True)
-                ),
-            ]
-        )
+        least_S = _least_to_go(flat, self.temperature)
         return Parts(flat, {**outcome, "process": returns_part(flat, least_S, self.return_baseline, self.alpha)})
 
 
-def least_to_go(rewards_S: Floats, scored_S: Bools, temperature: float = 0.0) -> Floats:
-    """The least reward of this and all later steps, or its smooth form; see `MinForm`. Unscored steps take no part. [S]
+def least_to_go(rewards_S: Floats, temperature: float = 0.0) -> Floats:
+    """The least reward of this and all later steps of one episode, or its smooth form; see `MinForm`. [S]
 
-    >>> least_to_go(np.array([0.8, 0.1, 0.6]), np.array([True, True, True]))
+    >>> least_to_go(np.array([0.8, 0.1, 0.6]))
     array([0.1, 0.1, 0.6])
-    >>> least_to_go(np.array([0.8, 0.1, 0.6]), np.array([True, True, True]), temperature=0.01).round(3)
+    >>> least_to_go(np.array([0.8, 0.1, 0.6]), temperature=0.01).round(3)
     array([0.1, 0.1, 0. ])
     """
-    if not scored_S.any():
-        return np.zeros(len(rewards_S))
+    if temperature == 0.0 or not len(rewards_S):
+        return np.minimum.accumulate(rewards_S[::-1])[::-1]
+    weight_S = np.exp(-(rewards_S - rewards_S.min()) / temperature)
+    return to_go(weight_S / weight_S.sum() * rewards_S)
+
+
+def _least_to_go(flat: Flat, temperature: float) -> Floats:
+    """The same for every member, from its scored steps; other steps have the value of the next one that is scored, or 0. [S]"""
     if temperature == 0.0:
-        least_S = np.minimum.accumulate(np.where(scored_S, rewards_S, np.inf)[::-1])[::-1]
+        least_S = flat.each(least_to_go, np.where(flat.scored_S, flat.process_S, np.inf))
         return np.where(np.isfinite(least_S), least_S, 0.0)
-    above_S = np.where(scored_S, rewards_S - rewards_S[scored_S].min(), np.inf)
-    weight_S = np.exp(-above_S / temperature)
-    return to_go(weight_S / weight_S.sum() * np.where(scored_S, rewards_S, 0.0))
+    least_N = np.full(len(flat.sizes), np.inf)
+    np.minimum.at(least_N, flat.member_S[flat.scored_S], flat.process_S[flat.scored_S])
+    weight_S = np.where(flat.scored_S, np.exp((flat.spread(least_N) - flat.process_S) / temperature), 0.0)
+    total_N = np.bincount(flat.member_S, weights=weight_S, minlength=len(flat.sizes))
+    return flat.each(to_go, flat.process_S * weight_S / flat.spread(np.where(total_N > 0, total_N, 1.0)))

@@ -76,6 +76,8 @@ class Flat:
     Attributes:
         group: Where they are from.
         bounds: Member n has the steps `[bounds[n], bounds[n + 1])`. [N + 1]
+        sizes: Steps of each member. [N]
+        member_S: Which member each step is of.
         lengths_S: Sampled tokens of each step.
         process_S: Process reward; 0 where it does not count.
         scored_S: Where it counts: scored, in an episode that did not fail, on a step that has tokens.
@@ -85,6 +87,8 @@ class Flat:
 
     group: Group[Scored]
     bounds: tuple[int, ...]
+    sizes: Ids
+    member_S: Ids
     lengths_S: Ids
     process_S: Floats
     scored_S: Bools
@@ -97,32 +101,25 @@ class Flat:
         bounds, members = [0], group.members
         for member in members:
             bounds.append(bounds[-1] + len(member.steps))
+        sizes = np.array([len(member.steps) for member in members], np.int64)
+        member_S = np.repeat(np.arange(len(members)), sizes)
         lengths_S = _joined([member.steps.lengths_S for member in members], np.int64)
-        alive_S = np.repeat([not member.episode.failed for member in members], np.diff(bounds)) if members else np.zeros(0, np.bool_)
-        scored_S = _joined([member.scored_S for member in members], np.bool_) & alive_S & (lengths_S > 0)
+        alive_N = np.array([not member.episode.failed for member in members], np.bool_)
+        scored_S = _joined([member.scored_S for member in members], np.bool_) & alive_N[member_S] & (lengths_S > 0)
         process_S = np.where(scored_S, _joined([member.process_S for member in members], np.float64), 0.0)
         counts_N = np.array([outcome_counts(member) for member in members], np.bool_)
         outcome_N = np.array([0.0 if member.outcome is None else member.outcome for member in members], np.float64)
-        if not np.all(np.isfinite(outcome_N)):
+        if not np.isfinite(outcome_N).all():
             raise CreditError(
                 f"Task {group.task.key!r} has outcomes {[member.outcome for member in members]}; outcomes are finite, "
                 "and None where there is no score."
             )
-        return cls(group, tuple(bounds), lengths_S, process_S, scored_S, np.where(counts_N, outcome_N, 0.0), counts_N)
+        outcome_N = np.where(counts_N, outcome_N, 0.0)
+        return cls(group, tuple(bounds), sizes, member_S, lengths_S, process_S, scored_S, outcome_N, counts_N)
 
     @property
     def num_steps(self) -> int:
         return self.bounds[-1]
-
-    @property
-    def sizes(self) -> Ids:
-        """Steps of each member. [N]"""
-        return np.diff(self.bounds)
-
-    @property
-    def member_S(self) -> Ids:
-        """Which member each step is of. [S]"""
-        return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     @property
     def judged_N(self) -> Bools:
@@ -131,7 +128,7 @@ class Flat:
 
     def spread(self, values_N: Floats) -> Floats:
         """Every step gets the value of its member. [S]"""
-        return np.repeat(values_N, self.sizes)
+        return values_N[self.member_S]
 
     def each(self, make: Callable[[Floats], Floats], values_S: Floats) -> Floats:
         """Applies a function [steps of a member] -> [the same] to every member. [S]"""
@@ -199,7 +196,7 @@ def outcome_part(flat: Flat, baseline: Baseline) -> Part:
     advantage_N[counted] = compare(baseline, flat.outcome_N[counted])
     told = len(counted) > 1 or isinstance(baseline, Raw)
     told_N = flat.counts_N & told
-    return Part(flat.spread(advantage_N), np.repeat(told_N, flat.sizes))
+    return Part(flat.spread(advantage_N), told_N[flat.member_S])
 
 
 def outcome_counts(member: Scored) -> bool:

@@ -100,7 +100,7 @@ class ReinforcePlusPlus:
         return credited(self.parts(groups))
 
     def _parts(self, flat: Flat) -> Parts:
-        told_S = np.repeat(flat.counts_N, flat.sizes)
+        told_S = flat.counts_N[flat.member_S]
         paid_S = np.zeros(flat.num_steps)
         paid_S[flat.last_steps()] = flat.spread(flat.outcome_N)[flat.last_steps()]
         outcome_S = flat.each(lambda paid: to_go(paid, self.discount), paid_S)

@@ -18,6 +18,7 @@ from stepwell.credit import (
     Centred,
     IStar,
     LeaveOneOut,
+    MinForm,
     Raw,
     ReinforcePlusPlus,
     Rule,
@@ -154,7 +155,8 @@ def test_what_is_unscored_gets_no_process_part_and_moves_nobody(listed: Listed, 
     for old, new in zip(credit(listed.rule, group), credit(listed.rule, changed), strict=True):
         assert np.array_equal(old.advantages_S, new.advantages_S)
         assert old.told_S is None or not old.parts["process"][~old.told_S].any()
-        assert old.told_S is None or not listed.reads_rewards or "gigpo" in listed.name or not old.told_S[~old.scored.scored_S].any()
+        others_count = not listed.reads_rewards or "gigpo" in listed.name or "gae" in listed.name
+        assert old.told_S is None or others_count or not old.told_S[~old.scored.scored_S].any()
 
 
 @every_rule
@@ -280,13 +282,18 @@ def test_comparing_by_key_is_comparing_key_by_key(pairs: list[tuple[float, int]]
         assert np.allclose(together[key == k], compare(baseline, x[key == k]), atol=1e-6)
 
 
-@given(st.lists(st.none() | numbers, min_size=1, max_size=6))
-def test_the_smooth_minimum_tends_to_the_minimum(rewards: list[float | None]) -> None:
-    r, scored = np.array([0.0 if x is None else x for x in rewards]), np.array([x is not None for x in rewards])
-    assume(scored.any())
-    hard, soft = least_to_go(r, scored), least_to_go(r, scored, 1e-4)
-    assert hard[0] == r[scored].min()
+@given(st.lists(numbers, min_size=1, max_size=6), st.integers(0, 5))
+def test_the_smooth_minimum_tends_to_the_minimum_and_unscored_steps_take_no_part(rewards: list[float], place: int) -> None:
+    hard, soft = least_to_go(np.array(rewards)), least_to_go(np.array(rewards), 1e-4)
+    assert hard[0] == min(rewards)
     assert soft[0] == pytest.approx(hard[0], abs=1e-3)
+    unscored: list[float | None] = [*rewards]
+    unscored.insert(place, None)
+    other = make_scored([1], outcome=0.0, process=[0.0])
+    for rule in (MinForm(None), MinForm(None, temperature=0.0)):
+        plain = advantages(rule, make_group(make_scored([1] * len(rewards), outcome=1.0, process=rewards), other))[0]
+        with_unscored = advantages(rule, make_group(make_scored([1] * len(unscored), outcome=1.0, process=unscored), other))[0]
+        assert np.allclose(np.delete(with_unscored, min(place, len(rewards))), plain)
 
 
 @given(lengths, st.integers(1, 4))
