@@ -164,6 +164,15 @@ def test_the_best_policy_by_hand() -> None:
     assert optimal_values(walk_graph(), discount=0.4).q("a") == pytest.approx({"safe[]": 0.2, "risk[]": 0.4})
 
 
+def test_costs_by_hand() -> None:
+    """Where all rewards are negative, a place without an action is not the best choice."""
+    moves = {"a": {"pay": (-1.0, ""), "walk": (-0.5, "b")}, "b": {"leave": (-0.2, "")}}
+    graph = graph_of(Walks(moves), Walks(moves).task(0.0, 0, "test"), 2)
+    assert optimal_values(graph).v_HX[0, :2] == pytest.approx([-0.7, -0.2])
+    assert policy_values(graph, uniform).v_HX[0, :2] == pytest.approx([-0.85, -0.2])
+    assert soft_values(graph, temperature=1e-3).values.start == pytest.approx(-0.7, abs=1e-3)
+
+
 def test_soft_values_by_hand() -> None:
     """Two turns at temperature 0.5, uniform reference."""
     soft = soft_values(walk_graph(2), temperature=0.5)
@@ -287,21 +296,30 @@ def test_what_the_reference_never_does_the_soft_policy_never_does() -> None:
 # -- episodes -----------------------------------------------------------------------------------------------------------------
 
 
+def played(cave: Cave, *actions: Action | Invalid) -> Episode:
+    """An episode of these actions."""
+    domain, task = CaveDomain(), cave.task("mine")
+    environment = domain.environment(task)
+    start = environment.start()
+    turns = tuple(
+        Turn(np.array([1]), np.array([0]), np.zeros(1), "", action, environment.step(action), Stop.LENGTH, 0) for action in actions
+    )
+    return Episode(task, 0, start, turns, Ending(EndingKind.TERMINATED), Verdict.of(0.1))
+
+
+HM = Invalid("hm", "no action")
+
+
 def test_advantages_of_an_episode_with_a_stumble() -> None:
     """An invalid turn has none, takes a turn all the same, and what follows is seen from the state that it left."""
     cave = Cave(("hall", "pit", "vault"), ((1, 2), (None, None), (None, None)), (0.3, 0.1, 1.0))
-    domain, task = CaveDomain(), cave.task("mine")
-    values = policy_values(graph_of(domain, task, 4), uniform)
-    environment = domain.environment(task)
-    start = environment.start()
-    turns = []
-    for action in (Invalid("hm", "no action"), Action("left"), Action("right"), Action("stop")):
-        reply = environment.step(action)
-        turns.append(Turn(np.array([1]), np.array([0]), np.zeros(1), "", action, reply, Stop.LENGTH, 0))
-    episode = Episode(task, 0, start, tuple(turns), Ending(EndingKind.TERMINATED), Verdict.of(0.1))
-    advantages, known = episode_advantages(values, episode)
+    values = policy_values(graph_of(CaveDomain(), cave.task("mine"), 4), uniform)
+    advantages, known = episode_advantages(values, played(cave, HM, Action("left"), Action("right"), Action("stop")))
     assert known.tolist() == [False, True, False, True]
     assert advantages == pytest.approx([0.0, 0.1 - (0.1 + 0.3 + 1.0) / 3, 0.0, 0.0])
+    late, known = episode_advantages(values, played(cave, HM, HM, HM, Action("left"), Action("stop")))
+    assert known.tolist() == [False, False, False, True, False], "nothing is known beyond the limit of turns"
+    assert late[3] == pytest.approx(0.0 - 0.3 / 3), "with no turn left to stop in, a move is worth nothing"
 
 
 # -- refusals -----------------------------------------------------------------------------------------------------------------
