@@ -278,8 +278,12 @@ def _learning(config: Config) -> Learning:
         draw_budget=rollout.draw_budget,
         learn="after" if isinstance(config.credit, GAECredit) else _judge_learns(config),
         kl_in_reward=loss.kl_coef if loss.kl != "none" and loss.kl_in == "reward" else None,
-        overlong=None if loss.overlong_limit is None else Overlong(loss.overlong_limit, loss.overlong_buffer, loss.overlong_penalty),
+        overlong=_overlong(loss),
     )
+
+
+def _overlong(loss: LossConfig) -> Overlong | None:
+    return None if loss.overlong_limit is None else Overlong(loss.overlong_limit, loss.overlong_buffer, loss.overlong_penalty)
 
 
 def _surrogate(loss: LossConfig) -> Surrogate:
@@ -306,7 +310,7 @@ def _reward(config: Config, engine: LocalEngine, policy: LocalModel) -> Callable
     check_values(engine.capabilities)
     spec = ModelSpec(kind="head", of="policy", trunk=credit.critic, optimizer=OptimizerSpec(max_grad_norm=credit.max_grad_norm))
     settings = CriticSettings(credit.lr or 4 * config.optimizer.lr, credit.updates, credit.clip, _judge_learns(config))
-    return lambda: Critic(judge(), engine.model("critic", spec), gae(credit), settings)
+    return lambda: Critic(judge(), engine.model("critic", spec), gae(credit), settings, charge=_overlong(config.loss))
 
 
 def _judge(config: Config, engine: LocalEngine, policy: LocalModel) -> Callable[[], ProcessReward]:

@@ -87,8 +87,6 @@ class Config(Settings):
         """Settings that exclude each other."""
         groups = self.rollout.groups
         self._check_credit()
-        if isinstance(self.credit, GAECredit):
-            self._check_critic(self.credit)
         updates = self.loss.epochs * self.loss.minibatches
         if updates > 1 and self.loss.old_logprobs == "detached":
             raise ValueError(f"loss.old_logprobs is 'detached' with {updates} updates on a batch; set it to 'trainer' (or 'sampler')")
@@ -140,11 +138,4 @@ class Config(Settings):
             raise ValueError(
                 f"credit.level is 'token', but reward {reward!r} is your own and cuts its steps itself; "
                 "cut them by token there, and leave credit.level at 'turn'"
-            )
-
-    def _check_critic(self, credit: GAECredit) -> None:
-        if self.loss.overlong_limit is not None:
-            raise ValueError(
-                f"loss.overlong_limit is {self.loss.overlong_limit} with credit 'gae'; its critic would not know of that cost: "
-                "leave it out, or choose another credit rule"
             )

@@ -5,7 +5,7 @@ Legend: S step, N target of a row (a state), K step with tokens that lies in one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -20,6 +20,7 @@ from stepwell.types import JSON, Bools, Episode, Floats, Group, Metrics, Row, Sc
 
 __all__ = ["Critic", "CriticSettings", "check_values"]
 
+Charge = Callable[[Sequence[Group[Scored]]], Sequence[Group[Scored]]]
 _VALUES = frozenset({"values"})
 
 
@@ -87,15 +88,18 @@ class Critic:
         model: With a head.
         rule: The credit rule that the values are for: it makes the targets.
         settings: How the critic learns.
+        charge: What outcomes are charged with before credit reads them (`credit.shaping.Overlong`), so that values foretell what is paid.
 
     Raises:
         ConfigError: `inner_learns` is `before` and the inner reward does not learn.
     """
 
-    def __init__(self, inner: ProcessReward | RewardLearner, model: Model, rule: GAE, settings: CriticSettings) -> None:
+    def __init__(
+        self, inner: ProcessReward | RewardLearner, model: Model, rule: GAE, settings: CriticSettings, *, charge: Charge | None = None
+    ) -> None:
         if settings.inner_learns == "before" and not isinstance(inner, RewardLearner):
             raise ConfigError(f"The reward {type(inner).__name__} does not learn, so it cannot learn before it scores.")
-        self._inner, self._model, self._rule, self._settings = inner, model, rule, settings
+        self._inner, self._model, self._rule, self._settings, self._charge = inner, model, rule, settings, charge
         self._loss = ValueLoss(settings.clip)
         self._asked: dict[int, _Asked] = {}
         self._learnt: Metrics = {}
@@ -136,7 +140,8 @@ class Critic:
         Raises:
             ConfigError: The groups are not those that were scored last.
         """
-        members = [member for group in groups for member in group.members]
+        charged = groups if self._charge is None else self._charge(groups)
+        members = [member for group in charged for member in group.members]
         estimates = self._rule.estimate(members)
         metrics = self._measured(members, estimates)
         rows = self._rows(members, estimates)
