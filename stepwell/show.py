@@ -183,12 +183,13 @@ def _remarks(turn: TurnRecord) -> list[str]:
 
 
 def _numbers(step: StepRecord) -> Text:
-    """Rewards and advantage in one line; below one another where there are more than two components, to leave room for the text."""
+    """Rewards, value and advantage in one line; below one another where there are more than three, to leave room for the text."""
     text = Text(justify="right")
-    for name, value in step.rewards.items():
+    numbers = {**step.rewards, **({} if step.value is None else {"value": step.value})}
+    for name, value in numbers.items():
         text.append(f"{neutral(name)} ", style="dim")
         text.append_text(_signed(value))
-        text.append("  " if len(step.rewards) <= 2 else "\n")
+        text.append("  " if len(numbers) <= 2 else "\n")
     text.append("advantage ", style="dim")
     return text.append_text(_signed(step.advantage))
 

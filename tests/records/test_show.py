@@ -5,9 +5,11 @@ import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -90,6 +92,13 @@ def test_numbers_stand_beside_the_text(run: Path) -> None:
     assert re.search(r"  2 buy\[p1\] +judge unscored  format unscored  advantage  -0\.750 ████ ", buy)
     assert "step 1  shop/train/7  member 0  difficulty 0.25" in lines[0]
     assert "score 1.00, success  ended: terminated  turns: 2  tokens: 6" in lines[-1]
+
+
+def test_a_critics_value_stands_before_the_advantage(make_episode: Make, make_credited: Make) -> None:
+    member = make_credited(make_episode(), [0.5], [0.75])
+    scored = replace(member.scored, rewards={"judge": np.array([0.5])}, values_S=np.array([0.25]))
+    text = shown([record(1, replace(member, scored=scored))])
+    assert re.search(r"judge  \+0\.500  value  \+0\.250  advantage  \+0\.750", text)
 
 
 def test_positive_is_green_and_negative_red(run: Path) -> None:
