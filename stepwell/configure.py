@@ -167,6 +167,8 @@ def _sentence(details: ErrorDetails, prefix: tuple[str, ...]) -> str:
     if kind == "literal_error":
         allowed = [choice.strip(" '") for choice in str(context.get("expected", "")).replace(" or ", ",").split(",")]
         return f"{key} is {got!r}; {nearest(str(got), allowed)}."
+    if kind == "dict_type":
+        return f"{key} is {got!r}; it should say what for, such as {key}.NAME={got}."
     if kind == "string_pattern_mismatch" and path[-1] == "kind":
         return f"{key} is {got!r}; a class of your own is named as {CUSTOM}."
     message = details["msg"][0].lower() + details["msg"][1:]

@@ -29,8 +29,8 @@ class ShopConfig(Settings):
     """Range of difficulties of the held-out tasks, and of training tasks unless the curriculum says otherwise."""
     test_tasks: Count = 200
     """How many held-out tasks there are."""
-    expert_haste: Share = 0.0
-    """Probability with which the scripted expert buys before it has chosen an option: fallible demonstrations."""
+    expert_haste: dict[str, Share] = Field(default_factory=dict)
+    """Option's name -> probability with which the scripted expert buys before it has chosen one: fallible demonstrations."""
 
 
 class WebShopConfig(Settings):

@@ -56,6 +56,8 @@ CONFIGS = {
     "smoke rollout.group_size=1": "rollout.group_size is 1;",
     "smoke reward.model=lora": "adapters need a frozen base: both lora, or both full.",
     "smoke loss.epochs=2": "loss.old_logprobs is 'detached' with 2 updates on a batch; set it to 'trainer' (or 'sampler').",
+    "smoke domain.expert_haste=0.5": "domain.expert_haste is 0.5; it should say what for, such as domain.expert_haste.NAME=0.5.",
+    "smoke domain.expert_haste.colour=0.5": "expert_haste names the option 'colour'; did you mean 'color'?",
     "smoke domain=3": "domain is 3; it should be a section with a kind, such as domain.kind=...",
     "smoke reward=": "reward is None; it should be a section with a kind,",
     "smoke domain.kind=custom": "domain.kind is 'custom'; Known: shop, webshop, or a class of your own as package.module:Name.",

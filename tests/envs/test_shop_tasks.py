@@ -241,6 +241,31 @@ def test_the_expert_always_succeeds_in_few_steps(split: str) -> None:
     assert 4 < np.mean([len(DOMAIN.expert(DOMAIN.draw(seed))) for seed in range(300)]) < 6
 
 
+def test_a_hasty_expert_buys_before_it_chooses_as_often_as_is_said_of_each_option() -> None:
+    hasty = ShopDomain(expert_haste={"size": 0.75, "color": 0.2})
+    forgot: dict[str, list[bool]] = {name: [] for name in OPTION_VALUES}
+    for seed in range(1_500):
+        task = hasty.draw(seed)
+        sure, done, options = list(DOMAIN.expert(task)), list(hasty.expert(task)), Goal.of(task).options
+        if done != sure:
+            assert done[-1] == Action("buy")
+            assert done[:-1] == sure[: len(done) - 1]
+            assert sure[len(done) - 1].arguments["element"].split(" ")[0] in {name for name, _ in options}
+        if len(options) == 1:
+            forgot[options[0][0]].append(done != sure)
+    share = {name: np.mean(said) for name, said in forgot.items()}
+    assert share["size"] == pytest.approx(0.75, abs=0.07)
+    assert share["color"] == pytest.approx(0.2, abs=0.07)
+    assert [share[name] for name in ("scent", "flavor", "pack", "power")] == [0.0] * 4
+
+
+def test_haste_about_no_option_of_the_shop_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"expert_haste names the option 'colour'.*color"):
+        ShopDomain(products=100, expert_haste={"colour": 0.5})
+    with pytest.raises(ConfigError, match=r"expert_haste of 'size' is 1.5; a probability lies in \[0, 1\]"):
+        ShopDomain(products=100, expert_haste={"size": 1.5})
+
+
 def test_other_shops_also_have_experts() -> None:
     for products, seed in ((100, 3), (3_000, 1), (6_000, 2)):
         domain = ShopDomain(products=products, seed=seed)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from stepwell.envs.shop.catalogue import MAX_PRICE, PRICE_STEP, Catalogue
 from stepwell.envs.shop.expert import plan
@@ -18,6 +19,8 @@ from stepwell.types import Action, Episode, Invalid, Task, Verdict
 
 __all__ = ["ShopDomain"]
 
+NO_HASTE: Mapping[str, float] = MappingProxyType({})
+
 
 class ShopDomain:
     """A generated shop: tasks without end to train on, and a finite list of others to test on.
@@ -27,8 +30,8 @@ class ShopDomain:
         seed: Of catalogue and tasks.
         difficulty: Range from which `draw` and the finite splits take difficulties, within [0, 1].
         num_test_tasks: Length of `tasks("test")` and of `tasks("validation")`.
-        expert_haste: Probability with which the scripted expert, before it chooses an option, buys instead: demonstrations by a fallible
-            player, whom a policy can learn to surpass. 0 is an expert that always succeeds.
+        expert_haste: Probability with which the scripted expert, before it chooses an option, buys instead, by the option's name (0 for one
+            that is not named): demonstrations by a fallible player, whom a policy can learn to surpass. Empty: it always succeeds.
 
     Splits are `train`, `validation` and `test`. No two of them ask for the same product, nor for the same type with the same attributes.
 
@@ -45,17 +48,20 @@ class ShopDomain:
         seed: int = 0,
         difficulty: tuple[float, float] = (0.0, 0.5),
         num_test_tasks: int = 200,
-        expert_haste: float = 0.0,
+        expert_haste: Mapping[str, float] = NO_HASTE,
     ) -> None:
         low, high = difficulty
         if not 0.0 <= low <= high <= 1.0:
             raise ConfigError(f"The shop's difficulty is {difficulty}; allowed is a range (low, high) with 0 <= low <= high <= 1.")
         if num_test_tasks < 1:
             raise ConfigError(f"num_test_tasks is {num_test_tasks}; a shop needs at least 1 task to test on.")
-        if not 0.0 <= expert_haste <= 1.0:
-            raise ConfigError(f"expert_haste is {expert_haste}; a probability lies in [0, 1].")
+        for name, haste in expert_haste.items():
+            if name not in OPTION_VALUES:
+                raise ConfigError(f"expert_haste names the option {name!r}; {nearest(name, OPTION_VALUES)}")
+            if not 0.0 <= haste <= 1.0:
+                raise ConfigError(f"expert_haste of {name!r} is {haste}; a probability lies in [0, 1].")
         self.difficulty = (float(low), float(high))
-        self.expert_haste = float(expert_haste)
+        self.expert_haste = dict(expert_haste)
         self.store = Store(Catalogue.generate(products, seed))
         self._maker = Maker(self.store)
         self._num_test_tasks = num_test_tasks
@@ -120,7 +126,7 @@ class ShopDomain:
         if done is None:
             raise ConfigError(f"Task {task.key!r} cannot be solved in this shop; was it made for another catalogue?")
         rng = generator("shop haste", task.key)
-        hasty = next((n for n, action in enumerate(done.actions) if _chooses(action) and rng.random() < self.expert_haste), None)
+        hasty = next((n for n, action in enumerate(done.actions) if rng.random() < self.expert_haste.get(_option(action), 0.0)), None)
         return done.actions if hasty is None else [*done.actions[:hasty], Action("buy")]
 
     def rule_player(self, task: Task) -> RulePlayer:
@@ -138,6 +144,7 @@ class ShopDomain:
         return potentials
 
 
-def _chooses(action: Action) -> bool:
-    """Whether the action chooses a value of an option."""
-    return action.name == "click" and action.arguments["element"].split(" ")[0] in OPTION_VALUES
+def _option(action: Action) -> str:
+    """The name of the option that the action chooses a value of, or ""."""
+    name = action.arguments["element"].split(" ")[0] if action.name == "click" else ""
+    return name if name in OPTION_VALUES else ""
