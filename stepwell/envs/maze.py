@@ -130,10 +130,10 @@ class MazeEnvironment:
         """Goes one cell. Against a wall one stays, and the step is not valid."""
         if self._at == self._goal:
             raise EnvironmentFault("The walk through the maze is over; an environment is for one episode.")
-        if isinstance(action, Invalid) or action.name != _TOOL.name or set(action.arguments) != {"direction"}:
+        direction = _direction(action)
+        if direction is None:
             return Reply(self._observe(f"no such move. {self._here()}"), valid=False)
         exits = self._maze.exits(self._at)
-        direction = action.arguments["direction"]
         if direction not in exits:
             return Reply(self._observe(f"a wall. {self._here()}"), valid=False)
         self._at = exits[direction]
@@ -206,6 +206,14 @@ class MazeDomain:
     def expert(self, task: Task) -> Sequence[Action]:
         """The fewest moves to the goal."""
         return [Action(_TOOL.name, {"direction": name}) for name in Maze.of(task).best_way()]
+
+
+def _direction(action: Action | Invalid) -> str | None:
+    """Where an action goes, or None where it is no move."""
+    if isinstance(action, Invalid) or action.name != _TOOL.name or len(action.arguments) != 1:
+        return None
+    direction = action.arguments.get("direction", "")
+    return direction if direction in _MOVES else None
 
 
 def _draw(side: int, rng: np.random.Generator) -> Maze:

@@ -18,13 +18,14 @@ from stepwell.errors import RunError
 from stepwell.losses import CloningLoss
 from stepwell.protocols import ModelSpec, OptimizerSpec
 
-Kind = Literal["adamw", "muon"]
+Kind = Literal["adamw", "muon", "sgd"]
 KINDS: list[tuple[Kind, str, torch.dtype]] = [
     ("adamw", "full", torch.float32),
     ("adamw", "full", torch.bfloat16),
     ("muon", "full", torch.float32),
     ("muon", "full", torch.bfloat16),
     ("muon", "lora", torch.float32),
+    ("sgd", "full", torch.bfloat16),
 ]
 
 

@@ -185,7 +185,7 @@ def test_samples_have_the_frequencies_of_the_table() -> None:
     model.backward([paid([50, 1], [1], 1.0)], PolicyLoss())
     model.step(1.5)
     said = [float(made["logprobs"][0]) for made in model.forward([Row.of(ids(50, a), ids(1)) for a in range(3)])]
-    n = 3000
+    n = 1500
     drawn = model.snapshot().sample([ids(50)] * n, [Sampling(max_tokens=1)] * n, range(n))
     counts = np.bincount([int(made.token_ids[0]) for made in drawn], minlength=3)
     assert np.allclose(counts / n, np.exp(said), atol=4 * 0.5 / math.sqrt(n))
@@ -265,6 +265,14 @@ def test_what_is_saved_comes_back_bit_for_bit(tmp_path: Path) -> None:
     other = fresh.keep()
     other.load(tmp_path / "kept")
     assert [a.tolist() for a in other.logprobs(more)] == [a.tolist() for a in kept.logprobs(more)] != _said(trained.forward(more))
+
+
+def test_a_row_without_targets_says_nothing() -> None:
+    model = policy(table())
+    rows = [Row.of(ids(50, 1), ids()), Row.of(ids(50, 1), ids(1))]
+    assert [len(made["logprobs"]) for made in model.forward(rows)] == [0, 1]
+    model.backward(rows[:1], PolicyLoss())
+    assert model.gradient() == {}
 
 
 def test_an_empty_table_is_saved_too(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from stepwell.build import build_domain
+from stepwell.configure import load_domain
 from stepwell.engine.codec import BRACKET
 from stepwell.envs.cave import Cave, CaveDomain
 from stepwell.envs.exact import explore, optimal_values, policy_values, trajectories, uniform
@@ -114,6 +116,12 @@ def test_a_cave_of_ones_own_may_have_no_best_treasure() -> None:
     assert empty.best_way() is None and CaveDomain().expert(empty.task("empty")) is None
     hidden = Cave(("hall", "pit"), ((None, None), (None, None)), (0.2, 1.0))
     assert CaveDomain().expert(hidden.task("hidden")) is None, "what cannot be reached cannot be shown"
+
+
+def test_settings_reach_the_domain() -> None:
+    made = build_domain(load_domain("cave", ["seed=3", "difficulty=[0.1,0.2]", "test_tasks=7"]))
+    assert isinstance(made, CaveDomain)
+    assert (made.seed, made.difficulty, len(made.tasks("test"))) == (3, (0.1, 0.2), 7)
 
 
 def test_splits_share_no_cave() -> None:

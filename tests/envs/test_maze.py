@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from stepwell.build import build_domain
+from stepwell.configure import load, load_domain
 from stepwell.engine.codec import BRACKET
 from stepwell.envs.exact import explore, optimal_values
 from stepwell.envs.maze import Cell, Maze, MazeDomain
@@ -47,6 +49,7 @@ def test_what_is_no_move_is_counted_and_moves_nothing() -> None:
     for action in (Invalid("hm", "no action"), Action("fly"), Action("go"), go("up"), Action("go", {"direction": "east", "far": "yes"})):
         reply = environment.step(action)
         assert (reply.valid, reply.done, reply.observation.state_key) == (False, False, key)
+        assert reply.observation.text == "no such move. you are at row 1 column 1. open: east"
 
 
 def test_a_view_without_the_map() -> None:
@@ -85,6 +88,13 @@ def test_splits_share_no_maze(difficulty: tuple[float, float]) -> None:
     assert len(test) == len(validation) == 60
     assert not test & validation and not (test | validation) & train
     assert domain.tasks("train") == ()
+
+
+def test_settings_reach_the_domain() -> None:
+    made = build_domain(load_domain("maze", ["view=place", "seed=3", "difficulty=[0.1,0.2]", "test_tasks=7"]))
+    assert isinstance(made, MazeDomain)
+    assert (made.view, made.seed, made.difficulty, len(made.tasks("test"))) == ("place", 3, (0.1, 0.2), 7)
+    assert load("smoke", ["domain.kind=maze", "view=place"]).domain == load_domain("maze", ["view=place"])
 
 
 def test_tasks_follow_from_their_arguments() -> None:
