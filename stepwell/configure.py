@@ -117,7 +117,8 @@ def _split(override: str) -> tuple[list[str], str]:
     if not equals or not all(part.strip() for part in key.split(".")):
         raise ConfigError(f"{override!r} is no setting; write key=value, such as rollout.groups=8.")
     parts = key.split(".")
-    if parts[0] not in Config.model_fields and any(parts[0] in one.model_fields for one in (ShopConfig, WebShopConfig, MazeConfig, CaveConfig)):
+    domains = (ShopConfig, WebShopConfig, MazeConfig, CaveConfig)
+    if parts[0] not in Config.model_fields and any(parts[0] in one.model_fields for one in domains):
         parts = ["domain", *parts]
     return parts, text
 
