@@ -31,6 +31,12 @@ SMALL = (
 )
 
 
+@pytest.fixture(autouse=True)
+def _its_own_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another folder has a kill_driver too."""
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+
+
 def config(*settings: str) -> Config:
     return load("smoke", [*SMALL, *settings])
 
