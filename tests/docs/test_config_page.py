@@ -45,7 +45,8 @@ def test_every_setting_of_every_preset_is_on_it() -> None:
         overrides = ["data=somewhere"] if "data=DIR" in (PRESETS[preset].__doc__ or "") else []
         keys = keys_of(dump(load(preset, overrides)))
         sections = {f"{section}.kind" for section in ("domain", "engine", "reward", "credit", "curriculum")}
-        assert keys - sections <= named, f"{preset}: {sorted(keys - sections - named)} not in docs/config.md"
+        missing = {key for key in keys - sections - named if key.rpartition(".")[0] not in named}  # A mapping is named, its keys are not.
+        assert not missing, f"{preset}: {sorted(missing)} not in docs/config.md"
 
 
 def test_every_field_of_every_settings_class_is_on_it() -> None:
