@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from stepwell.config import (
     CaveConfig,
@@ -14,23 +13,20 @@ from stepwell.config import (
     Config,
     CustomConfig,
     DomainConfig,
-    EnvironmentRewardConfig,
     GAECredit,
-    ImplicitConfig,
     LocalEngineConfig,
     LossConfig,
     MazeConfig,
     OptimizerConfig,
-    OutcomeRewardConfig,
     RolloutConfig,
     ShopConfig,
     TinyEngineConfig,
     UniformConfig,
 )
 from stepwell.credit import needs_of
-from stepwell.credit.shaping import Overlong
-from stepwell.crediting import check_states, gae, rule_of, segment_of, supplied
+from stepwell.crediting import check_states, overlong_of, rule_of, supplied
 from stepwell.curriculum import Uniform
+from stepwell.custom import custom
 from stepwell.demonstrations import read_demonstrations
 from stepwell.engine.chat import Chat, check_fits
 from stepwell.engine.codec import Codec, codec
@@ -42,11 +38,9 @@ from stepwell.envs.maze import MazeDomain
 from stepwell.envs.shop import ShopDomain
 from stepwell.envs.shop.webshop import WebShopDomain, WebShopSettings
 from stepwell.errors import ConfigError
+from stepwell.judging import World, judge_learns, reward_of
 from stepwell.losses import Cispo, Clip, Correction, Masked, PolicyLoss, Reinforce, Surrogate, Truncated
-from stepwell.protocols import Assign, Curriculum, Domain, ModelSpec, OptimizerSpec, ProcessReward
-from stepwell.rewards.critic import Critic, CriticSettings, check_values
-from stepwell.rewards.implicit import ImplicitReward, ImplicitSettings
-from stepwell.rewards.outcome import EnvironmentReward, OutcomeReward
+from stepwell.protocols import Assign, Curriculum, Domain, ModelSpec, OptimizerSpec
 from stepwell.rollout import Limits, Player, answered, began, demonstrate
 from stepwell.seeding import derive, generator
 from stepwell.trainer import Cloning, Learning, Parts, Schedule, Trainer
@@ -59,7 +53,6 @@ __all__ = [
     "build_domain",
     "build_speaker",
     "first_tasks",
-    "judge_spec",
     "load_base",
     "make_chat",
     "policy_spec",
@@ -93,11 +86,12 @@ def build(config: Config) -> Built:
     spec = policy_spec(config)
     policy = speaker.engine.model("policy", spec)
     assign = _assign(config, domain)
+    world = World(speaker.engine, policy)
     parts = Parts(
         domain=domain,
         policy=policy,
         player=speaker.player,
-        judge=_reward(config, speaker.engine, policy),
+        judge=reward_of(config, world),
         assign=assign,
         curriculum=_curriculum(config, domain),
         reference=policy.keep if config.loss.kl != "none" or "reference" in needs_of(assign) else None,
@@ -126,7 +120,7 @@ def build_domain(config: DomainConfig) -> Domain:
             expert_haste=config.expert_haste,
         )
     if isinstance(config, CustomConfig):
-        return cast(Domain, _custom(config, "domain", ("task", "tasks", "environment", "grade", "expert")))
+        return cast(Domain, custom(config, "domain", ("task", "tasks", "environment", "grade", "expert")))
     if isinstance(config, MazeConfig):
         return MazeDomain(seed=config.seed, difficulty=config.difficulty, num_test_tasks=config.test_tasks, view=config.view)
     if isinstance(config, CaveConfig):
@@ -221,18 +215,6 @@ def _corpus(config: Config, domain: Domain, act: Codec) -> list[str]:
 # -- learning -----------------------------------------------------------------------------------------------------------------
 
 
-def judge_spec(config: Config, reward: ImplicitConfig) -> ModelSpec:
-    """What the judge is: it starts as the policy."""
-    return ModelSpec(
-        kind=reward.model,
-        of="policy",
-        rank=config.engine.rank,
-        alpha=config.engine.alpha,
-        temperature=config.rollout.temperature,
-        optimizer=OptimizerSpec(max_grad_norm=reward.max_grad_norm),
-    )
-
-
 def policy_spec(config: Config) -> ModelSpec:
     """What the policy is on its base."""
     return ModelSpec(
@@ -276,14 +258,10 @@ def _learning(config: Config) -> Learning:
         epochs=loss.epochs,
         minibatches=loss.minibatches,
         draw_budget=rollout.draw_budget,
-        learn="after" if isinstance(config.credit, GAECredit) else _judge_learns(config),
+        learn="after" if isinstance(config.credit, GAECredit) else judge_learns(config),
         kl_in_reward=loss.kl_coef if loss.kl != "none" and loss.kl_in == "reward" else None,
-        overlong=_overlong(loss),
+        overlong=overlong_of(loss),
     )
-
-
-def _overlong(loss: LossConfig) -> Overlong | None:
-    return None if loss.overlong_limit is None else Overlong(loss.overlong_limit, loss.overlong_buffer, loss.overlong_penalty)
 
 
 def _surrogate(loss: LossConfig) -> Surrogate:
@@ -298,42 +276,10 @@ def _correction(loss: LossConfig) -> Correction | None:
     return Truncated(loss.correction_high) if loss.correction == "truncate" else Masked(loss.correction_low, loss.correction_high)
 
 
-def _judge_learns(config: Config) -> Literal["before", "after"]:
-    return config.reward.learn if isinstance(config.reward, ImplicitConfig) else "after"
-
-
-def _reward(config: Config, engine: LocalEngine, policy: LocalModel) -> Callable[[], ProcessReward]:
-    """The judge, and around it a critic where the credit rule compares with values."""
-    judge, credit = _judge(config, engine, policy), config.credit
-    if not isinstance(credit, GAECredit):
-        return judge
-    check_values(engine.capabilities)
-    spec = ModelSpec(kind="head", of="policy", trunk=credit.critic, optimizer=OptimizerSpec(max_grad_norm=credit.max_grad_norm))
-    settings = CriticSettings(credit.lr or 4 * config.optimizer.lr, credit.updates, credit.clip, _judge_learns(config))
-    return lambda: Critic(judge(), engine.model("critic", spec), gae(credit), settings, charge=_overlong(config.loss))
-
-
-def _judge(config: Config, engine: LocalEngine, policy: LocalModel) -> Callable[[], ProcessReward]:
-    """A judge that is a language model is made when it is called for; any other now, so that what is wrong with it is said now."""
-    reward = config.reward
-    segment = segment_of(config)
-    if isinstance(reward, ImplicitConfig):
-        settings = ImplicitSettings(reward.beta, reward.lr, reward.reference, reward.pay, reward.updates, reward.judged)
-        spec = judge_spec(config, reward)
-        return lambda: ImplicitReward(engine.model("judge", spec), policy, settings, segment)
-    if isinstance(reward, OutcomeRewardConfig):
-        made: ProcessReward = OutcomeReward(reward.pay, segment)
-    elif isinstance(reward, EnvironmentRewardConfig):
-        made = EnvironmentReward(reward.pay, segment, invalid_penalty=reward.invalid_penalty)
-    else:
-        made = cast(ProcessReward, _custom(reward, "reward", ("score",)))
-    return lambda: made
-
-
 def _assign(config: Config, domain: Domain) -> Assign:
     check_states(config, domain, _training_task(config, domain, 0, "corpus"))
     if isinstance(config.credit, CustomConfig):
-        return supplied(config, cast(Assign, _custom(config.credit, "credit", ("__call__",))))
+        return supplied(config, cast(Assign, custom(config.credit, "credit", ("__call__",))))
     return supplied(config, rule_of(config, domain))
 
 
@@ -351,7 +297,7 @@ def _curriculum(config: Config, domain: Domain) -> Curriculum:
     if isinstance(config.curriculum, CustomConfig):
         options = {"domain": domain, "seed": config.seed, **config.curriculum.options}
         verbs = ("draw", "admit", "observe", "state", "restore")
-        return cast(Curriculum, _custom(CustomConfig(kind=config.curriculum.kind, options=options), "curriculum", verbs))
+        return cast(Curriculum, custom(CustomConfig(kind=config.curriculum.kind, options=options), "curriculum", verbs))
     return Uniform(domain, _difficulty(config), config.seed)
 
 
@@ -379,26 +325,6 @@ def _expert_demonstration(config: Config, domain: Domain, player: Player, number
         f"The domain has no expert for any of {_EXPERT_ATTEMPTS} training tasks, the last being {task.key!r}; "
         "give demonstrations from a file (cloning.demonstrations=FILE), or switch the warm start off (cloning.steps=0)."
     )
-
-
-def _custom(config: CustomConfig, section: str, verbs: Sequence[str]) -> object:
-    """The user's part, which must have the methods `verbs`. What its own code raises keeps its traceback."""
-    module, _, name = config.kind.partition(":")
-    try:
-        maker = vars(importlib.import_module(module))[name]
-    except ImportError as error:
-        raise ConfigError(f"{section}.kind is {config.kind!r}; the module {module} cannot be imported: {error}.") from error
-    except KeyError:
-        raise ConfigError(f"{section}.kind is {config.kind!r}; the module {module} has no {name}.") from None
-    try:
-        made = maker(**config.options)
-    except TypeError as error:
-        raise ConfigError(f"{section}.options do not fit {config.kind}: {error}.") from error
-    missing = [verb for verb in verbs if not callable(getattr(made, verb, None))]
-    if missing:
-        without = f"a {type(made).__name__} without {', '.join(missing)}"
-        raise ConfigError(f"{section}.kind is {config.kind!r}, {without}; see stepwell.protocols.")
-    return made
 
 
 def first_tasks(domain: Domain, split: str, n: int) -> Sequence[Task]:

@@ -12,6 +12,7 @@ from stepwell.config import (
     GiGPOCredit,
     GroupCredit,
     IStarCredit,
+    LossConfig,
     MinFormCredit,
     PrimeCredit,
     ProcessSupervisionCredit,
@@ -48,13 +49,14 @@ from stepwell.credit import (
     by_turn,
     needs_of,
 )
+from stepwell.credit.shaping import Overlong
 from stepwell.errors import ConfigError
 from stepwell.protocols import Assign, Domain
 from stepwell.rewards.outcome import Pay, paid
 from stepwell.rollout import answered, began
 from stepwell.types import Ending, EndingKind, Episode, Task, Turn
 
-__all__ = ["check_states", "gae", "replayer", "rule_of", "segment_of", "supplied"]
+__all__ = ["check_states", "gae", "overlong_of", "replayer", "rule_of", "segment_of", "supplied"]
 
 _BASELINES: dict[str, Baseline | None] = {
     "grpo": Standardised(),
@@ -110,6 +112,11 @@ def _judged(config: Config) -> Assign:
 def gae(credit: GAECredit) -> GAE:
     """Generalised advantage estimation by these settings: what the critic learns, and the rule before whitening."""
     return GAE(credit.discount, credit.lam, credit.outcome_weight, credit.alpha, credit.truncated)
+
+
+def overlong_of(loss: LossConfig) -> Overlong | None:
+    """What outcomes are charged with for length; None is nothing."""
+    return None if loss.overlong_limit is None else Overlong(loss.overlong_limit, loss.overlong_buffer, loss.overlong_penalty)
 
 
 def segment_of(config: Config) -> Segment:

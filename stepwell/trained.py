@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import yaml
 
 from stepwell import checkpoint as checkpoints
-from stepwell.build import build_domain, build_speaker, judge_spec, load_base, make_chat, policy_spec
+from stepwell.build import build_domain, build_speaker, load_base, make_chat, policy_spec
 from stepwell.checkpoint import Checkpoint
 from stepwell.config import Config, ImplicitConfig, LocalEngineConfig
 from stepwell.configure import dump, parse, setting_of
@@ -20,6 +20,7 @@ from stepwell.engine.local import LocalEngine, Text
 from stepwell.engine.template import PLAIN
 from stepwell.errors import ConfigError, RunError, nearest
 from stepwell.files import disk_errors, sync_path, sync_tree, write_atomic
+from stepwell.judging import judge_spec
 from stepwell.protocols import Domain, Policy
 from stepwell.rollout import Player
 from stepwell.runfolder import read_config

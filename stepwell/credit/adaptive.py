@@ -69,4 +69,6 @@ def _weighed(made: Parts) -> Parts:
     confidences = [member.confidence for member in made.flat.group.members]
     known_S = np.repeat(np.array([c is not None for c in confidences], np.bool_), made.flat.sizes)
     weight_S = made.flat.spread(np.array([trust(c) for c in confidences], np.float64))
-    return Parts(made.flat, {**made.parts, "process": Part(np.where(weight_S > 0, weight_S * process.values_S, 0.0), process.told_S & known_S)})
+    return Parts(
+        made.flat, {**made.parts, "process": Part(np.where(weight_S > 0, weight_S * process.values_S, 0.0), process.told_S & known_S)}
+    )
