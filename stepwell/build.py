@@ -38,13 +38,14 @@ from stepwell.envs.maze import MazeDomain
 from stepwell.envs.shop import ShopDomain
 from stepwell.envs.shop.webshop import WebShopDomain, WebShopSettings
 from stepwell.errors import ConfigError
-from stepwell.judging import World, judge_learns, reward_of
+from stepwell.judging import judge_learns, reward_of
 from stepwell.losses import Cispo, Clip, Correction, Masked, PolicyLoss, Reinforce, Surrogate, Truncated
 from stepwell.protocols import Assign, Curriculum, Domain, ModelSpec, OptimizerSpec
 from stepwell.rollout import Limits, Player, answered, began, demonstrate
 from stepwell.seeding import derive, generator
 from stepwell.trainer import Cloning, Learning, Parts, Schedule, Trainer
 from stepwell.types import Episode, Sampling, Task
+from stepwell.world import World
 
 __all__ = [
     "Built",
@@ -86,7 +87,7 @@ def build(config: Config) -> Built:
     spec = policy_spec(config)
     policy = speaker.engine.model("policy", spec)
     assign = _assign(config, domain)
-    world = World(speaker.engine, policy)
+    world = World(speaker.engine, policy, domain, speaker.player, speaker.tokenizer, config.seed)
     parts = Parts(
         domain=domain,
         policy=policy,

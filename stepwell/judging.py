@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 
 from stepwell.config import (
     Config,
@@ -14,20 +14,13 @@ from stepwell.config import (
 )
 from stepwell.crediting import gae, overlong_of, segment_of
 from stepwell.custom import custom
-from stepwell.engine.local import LocalEngine, LocalModel
 from stepwell.protocols import ModelSpec, OptimizerSpec, ProcessReward
 from stepwell.rewards.critic import Critic, CriticSettings, check_values
 from stepwell.rewards.implicit import ImplicitReward, ImplicitSettings
 from stepwell.rewards.outcome import EnvironmentReward, OutcomeReward
+from stepwell.world import World
 
-__all__ = ["World", "judge_learns", "judge_spec", "reward_of"]
-
-
-class World(NamedTuple):
-    """What judges are made from, beside their settings."""
-
-    engine: LocalEngine
-    policy: LocalModel
+__all__ = ["judge_learns", "judge_spec", "reward_of"]
 
 
 def reward_of(config: Config, world: World) -> Callable[[], ProcessReward]:

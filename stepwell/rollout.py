@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from stepwell.types import (
     Ending,
     EndingKind,
     Episode,
+    Floats,
     Group,
     Ids,
     Invalid,
@@ -37,7 +39,7 @@ from stepwell.types import (
     Verdict,
 )
 
-__all__ = ["Limits", "Player", "answered", "began", "demonstrate", "rollout"]
+__all__ = ["Limits", "Player", "Prefix", "answered", "began", "continued", "demonstrate", "rollout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class _Seat:
 
     task: Task
     member: int
-    slot: int
+    seed: tuple[int | str, ...] = ()
     started: float = 0.0
     environment: Environment | None = None
     tools: Sequence[Tool] = ()
@@ -100,6 +102,9 @@ class _Seat:
     start: Observation = field(default_factory=lambda: Observation(""))
     turns: list[Turn] = field(default_factory=list)
     ending: Ending | None = None
+
+    def has_failed(self) -> bool:
+        return self.ending is not None and self.ending.kind is EndingKind.FAILED
 
     def fail(self, doing: str, error: Exception) -> None:
         self.ending = Ending(EndingKind.FAILED, f"{doing}: {type(error).__name__}: {error}")
@@ -129,22 +134,23 @@ def rollout(
     """
     if group_size < 1:
         raise ConfigError(f"The group size is {group_size}; a group needs at least 1 member.")
-    seats = [_Seat(task, member, slot) for slot, task in enumerate(tasks) for member in range(group_size)]
+    seats = [_Seat(task, member, (*seed, slot, member)) for slot, task in enumerate(tasks) for member in range(group_size)]
     for at in range(0, len(seats), player.limits.rows):
-        _play(domain, seats[at : at + player.limits.rows], policy, player, seed)
+        some = seats[at : at + player.limits.rows]
+        for seat in some:
+            _open(domain, seat, player)
+        _play(some, policy, player)
     episodes = [_finish(domain, seat) for seat in seats]
     return [Group(task, tuple(episodes[g * group_size : (g + 1) * group_size])) for g, task in enumerate(tasks)]
 
 
-def _play(domain: Domain, seats: Sequence[_Seat], policy: Policy, player: Player, seed: tuple[int | str, ...]) -> None:
-    for seat in seats:
-        _open(domain, seat, player)
+def _play(seats: Sequence[_Seat], policy: Policy, player: Player) -> None:
     while playing := [seat for seat in seats if seat.ending is None]:
         room = [min(player.sampling.max_tokens, player.limits.context - len(seat.context)) for seat in playing]
         completions = policy.sample(
             [seat.context for seat in playing],
             [replace(player.sampling, max_tokens=n) for n in room],
-            [derive(*seed, seat.slot, seat.member, len(seat.turns)) for seat in playing],
+            [derive(*seat.seed, len(seat.turns)) for seat in playing],
         )
         for seat, completion in zip(playing, completions, strict=True):
             _act(seat, completion, player.read(completion.text, seat.tools), player, policy.version)
@@ -238,6 +244,109 @@ def _finish(domain: Domain, seat: _Seat) -> Episode:
     return replace(episode, verdict=verdict)
 
 
+class Prefix(NamedTuple):
+    """The beginning of an episode, which is to be continued.
+
+    Attributes:
+        episode: Whose; its environment is that of the same task and member.
+        tokens: How many of its sampled tokens are kept: at least 0, fewer than it has. Inside a turn, the turn is spoken on from there.
+        draw: Tells continuations of one prefix apart.
+    """
+
+    episode: Episode
+    tokens: int
+    draw: int = 0
+
+
+def continued(
+    domain: Domain,
+    prefixes: Sequence[Prefix],
+    policy: Policy,
+    player: Player,
+    *,
+    decode: Callable[[Sequence[int]], str],
+    seed: tuple[int | str, ...],
+) -> list[Episode]:
+    """Replays the beginning of episodes in fresh environments, and lets the policy go on from there.
+
+    A draw's seed is made of `seed`, the kept tokens and the number of the draw, so that the same prefix is continued in the same way
+    whatever else is asked for. What is replayed must answer as it was recorded; an environment that does not fails the episode.
+
+    Args:
+        domain: Where the episodes come from.
+        prefixes: One episode is made of each, in order.
+        policy: Who goes on.
+        player: How it speaks, with the limits of whole episodes.
+        decode: Of token ids, to join the words of a turn that was cut.
+        seed: Names the draw.
+
+    Returns:
+        whole episodes, the kept beginning included, graded like any other.
+    """
+    made: list[Episode] = []
+    for at in range(0, len(prefixes), player.limits.rows):
+        some = prefixes[at : at + player.limits.rows]
+        seats = [_replayed(domain, prefix, player, seed) for prefix in some]
+        cut = [(seat, *begun) for seat, begun in seats if begun is not None and seat.ending is None]
+        _speak_on(cut, policy, player, decode)
+        _play([seat for seat, _ in seats], policy, player)
+        made += [_finish(domain, seat) for seat, _ in seats]
+    return made
+
+
+_Begun = tuple[Ids, Floats]
+"""Ids and log-probs of the kept tokens of a turn that was cut."""
+
+
+def _replayed(domain: Domain, prefix: Prefix, player: Player, seed: tuple[int | str, ...]) -> tuple[_Seat, _Begun | None]:
+    """A seat in which all whole turns of the prefix have been taken, and the words of the turn that it ends in, if it ends inside one."""
+    episode, left = prefix.episode, prefix.tokens
+    kept = np.concatenate([np.zeros(0, np.int64), *(turn.token_ids for turn in episode.turns)])[:left]
+    named = derive(episode.task.key, episode.member, *kept.tolist(), "draw", prefix.draw)
+    seat = _Seat(episode.task, episode.member, (*seed, named))
+    _open(domain, seat, player)
+    for turn in episode.turns:
+        if left <= 0 or seat.ending is not None:
+            break
+        if left < len(turn.token_ids):
+            return seat, (turn.token_ids[:left], turn.logprobs[:left])
+        left -= len(turn.token_ids)
+        if not np.array_equal(seat.context, turn.context_ids):
+            seat.fail("replaying an episode", EnvironmentFault(f"turn {len(seat.turns)} sees another context than it was recorded with"))
+            break
+        _act(seat, Completion(turn.token_ids, turn.logprobs, turn.text, turn.stop), turn.action, player, turn.version)
+        if seat.turns[-1].reply != turn.reply and not seat.has_failed():
+            seat.fail("replaying an episode", EnvironmentFault(f"turn {len(seat.turns) - 1} is answered otherwise than it was recorded"))
+    return seat, None
+
+
+def _speak_on(cut: Sequence[tuple[_Seat, Ids, Floats]], policy: Policy, player: Player, decode: Callable[[Sequence[int]], str]) -> None:
+    """The rest of turns that were cut inside."""
+    if not cut:
+        return
+    room = [min(player.sampling.max_tokens, player.limits.context - len(seat.context)) - len(ids) for seat, ids, _ in cut]
+    completions = policy.sample(
+        [np.concatenate([seat.context, ids]) for seat, ids, _ in cut],
+        [replace(player.sampling, max_tokens=max(n, 1)) for n in room],
+        [derive(*seat.seed, len(seat.turns)) for seat, _, _ in cut],
+    )
+    for (seat, ids, logprobs), rest in zip(cut, completions, strict=True):
+        whole = _joined(ids, logprobs, rest, decode, player.sampling.stop)
+        _act(seat, whole, player.read(whole.text, seat.tools), player, policy.version)
+
+
+def _joined(ids: Ids, logprobs: Floats, rest: Completion, decode: Callable[[Sequence[int]], str], stop: Sequence[str]) -> Completion:
+    """The whole turn. A stop string that the cut goes through ends it where it would have ended when spoken in one go."""
+    all_ids, why = np.concatenate([ids, rest.token_ids]), rest.stop
+    for end in range(len(ids) + 1, len(all_ids)) if stop else ():
+        text = decode(all_ids[:end].tolist())
+        if any(word in text for word in stop):
+            all_ids, why = all_ids[:end], Stop.STRING
+            break
+    shown = all_ids[:-1] if why is Stop.EOS else all_ids
+    return Completion(all_ids, np.concatenate([logprobs, rest.logprobs])[: len(all_ids)], decode(shown.tolist()), why)
+
+
 def demonstrate(domain: Domain, task: Task, player: Player, actions: Sequence[Action | Invalid] | None = None) -> Episode:
     """An episode in which given actions (by default the domain's expert's) are the sampled text: what cloning learns from.
 
@@ -249,7 +358,7 @@ def demonstrate(domain: Domain, task: Task, player: Player, actions: Sequence[Ac
     chosen = domain.expert(task) if actions is None else actions
     if chosen is None:
         raise ConfigError(f"The domain has no expert for task {task.key!r}; give demonstrations from a file, or switch the warm start off.")
-    seat = _Seat(task, 0, 0)
+    seat = _Seat(task, 0)
     _open(domain, seat, player)
     for action in chosen:
         if seat.ending is None:
