@@ -301,6 +301,32 @@ def test_what_follows_an_earlier_end_is_not_played() -> None:
     assert [replayer(CaveDomain(), "score")(episode, turn) for turn in range(3)] == [0.3, 1.0, 0.0]
 
 
+class Door(Chance):
+    """Opening the door ends it, unless it is locked; nothing may be done behind it."""
+
+    def environment(self, task: Task, member: int) -> Environment:
+        return Hall()
+
+    def grade(self, episode: Episode) -> Verdict:
+        return Verdict.of(1.0 / len(episode.turns) if episode.turns[-1].reply.done else 0.0)
+
+
+class Hall(Roulette):
+    """In front of the door."""
+
+    def step(self, action: Action | Invalid) -> Reply:
+        assert isinstance(action, Action) and "out" not in self.said
+        locked = self.said.count("lock") > self.said.count("unlock")
+        self.said.append("out" if action.name == "open" and not locked else action.name)
+        return Reply(Observation("a hall"), done=self.said[-1] == "out")
+
+
+def test_an_end_that_comes_earlier_is_the_end() -> None:
+    """lock, open, unlock, open: without the lock the first open ends it."""
+    episode = walk("lock", "open", "unlock", "open", domain=Door())
+    assert [replayer(Door(), "score")(episode, turn) for turn in range(4)] == pytest.approx([1.0, 1 / 3, 0.0, 0.0])
+
+
 class Moody(Chance):
     """A domain whose worlds fail."""
 

@@ -156,6 +156,30 @@ def test_the_outcome_is_paid_at_the_last_step_that_has_tokens() -> None:
     assert made.parts["outcome"].values_S[2] == 0.0
 
 
+def test_whitening_leaves_alone_what_nobody_could_compare() -> None:
+    """A lone member of a group has no advantage to be whitened, a step without tokens none either."""
+    pair, lone = group_by_hand([1.0, 0.0], [[None], [None, None]]), group_by_hand([1.0], [[None]])
+    rule = Whitened(OutcomeOnly(Centred()))
+    both, alone = rule([pair, lone])
+    assert [member.advantages_S.tolist() for member in both.members] == advantages(rule, pair)
+    assert alone.members[0].advantages_S.tolist() == [0.0]
+    holed = make_group(make_scored([1, 0], outcome=1.0), make_scored([2], outcome=0.0))
+    assert advantages(ReinforcePlusPlus(), holed)[0][1] == 0.0
+
+
+@pytest.mark.parametrize("rule", [IStar(only_mixed=False), ProcessSupervision(), Prime(), RePIRL(), MinForm(), ProcessToGo()])
+def test_the_only_scored_step_of_a_group_has_nothing_to_be_compared_with(rule: Assign) -> None:
+    credited = rule([group_by_hand([1.0, 0.0], [[0.7, None], [None]])])
+    assert not any(member.parts["process"].any() for member in credited[0].members)
+    assert credit_metrics(credited)["credit/untold_steps"] == 3.0
+
+
+def test_what_a_step_of_the_others_earned_is_a_mean_over_scored_steps() -> None:
+    """The other's mean is 0.4, not 0.2."""
+    group = group_by_hand([None, None], [[1.0], [0.4, None]])
+    assert advantages(Prime(), group) == [pytest.approx([0.6]), pytest.approx([-0.6, 0.0])]
+
+
 def test_states_met_once_and_states_without_a_key_get_nothing_and_are_counted() -> None:
     group = group_by_hand([1.0, 0.0], [[None, None], [None, None]], states=[["", "a"], ["", "b"]])
     credited = GiGPO()([group])
