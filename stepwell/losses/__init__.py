@@ -1,8 +1,10 @@
 """Pure torch: a model's outputs -> a scalar. Losses see outputs, never models."""
 
 from stepwell.losses.divergence import KlKind, check_kl_loss, kl
+from stepwell.losses.forms import Form, LogRatio, Scalar
 from stepwell.losses.importance import Correction, Masked, Truncated
-from stepwell.losses.judge import PreferenceLoss
+from stepwell.losses.inverse import DiscriminatorLoss, InverseLoss, InverseQLoss
+from stepwell.losses.judge import OutcomeLoss, PreferenceLoss
 from stepwell.losses.mismatch import Watched
 from stepwell.losses.policy import CloningLoss, PolicyLoss
 from stepwell.losses.reduce import Averaging, token_weights
@@ -15,11 +17,18 @@ __all__ = [
     "Clip",
     "CloningLoss",
     "Correction",
+    "DiscriminatorLoss",
+    "Form",
+    "InverseLoss",
+    "InverseQLoss",
     "KlKind",
+    "LogRatio",
     "Masked",
+    "OutcomeLoss",
     "PolicyLoss",
     "PreferenceLoss",
     "Reinforce",
+    "Scalar",
     "Surrogate",
     "Truncated",
     "ValueLoss",
