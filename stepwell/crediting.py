@@ -121,7 +121,10 @@ def overlong_of(loss: LossConfig) -> Overlong | None:
 
 def segment_of(config: Config) -> Segment:
     """Where steps begin and end, for rewards of the library."""
-    return by_token if getattr(config.credit, "level", "turn") == "token" else by_turn
+    credit = config.credit
+    if isinstance(credit, CustomConfig | GroupCredit | ReinforcePPBaselineCredit | GiGPOCredit | CounterfactualCredit):
+        return by_turn
+    return by_token if credit.level == "token" else by_turn
 
 
 def supplied(config: Config, rule: Assign) -> Assign:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -216,6 +220,17 @@ def test_what_cannot_work_is_said_by_the_config(settings: str) -> None:
     with pytest.raises(ConfigError) as refused:
         config(*settings.split())
     assert REFUSED[settings] in str(refused.value)
+
+
+def test_the_measurement_of_speed_knows_every_rule() -> None:
+    """bench/credit.py, on a few episodes."""
+    script = Path(__file__).parents[2] / "bench" / "credit.py"
+    said = subprocess.run(
+        [sys.executable, script, "--episodes", "16", "--rows", "2", "--repeats", "1", "--json"], capture_output=True, text=True, check=True
+    )
+    found = json.loads(said.stdout)
+    assert set(KINDS) <= set(found["credit_s"])
+    assert found["rows_s"] > 0 and all(seconds > 0 for seconds in found["credit_s"].values())
 
 
 def test_groups_of_one_are_welcome_where_nothing_is_compared_within_them() -> None:

@@ -27,6 +27,7 @@ from exact_expectations import (
     with_rewards,
 )
 
+import stepwell.credit
 from stepwell.credit import (
     GAE,
     Adaptive,
@@ -43,6 +44,7 @@ from stepwell.credit import (
     Raw,
     ReinforcePlusPlus,
     RePIRL,
+    Rule,
     Standardised,
     SuffixLogRatio,
     Whitened,
@@ -299,3 +301,16 @@ def test_the_yardstick_is_the_policy_gradient_by_hand() -> None:
     by_hand = [weights[c] - passes[c] / passes[c].sum() * weights[c].sum() for c in sorted(weights)]
     assert np.allclose(policy_gradient(here, returns), np.concatenate(by_hand), atol=1e-14)
     assert np.abs(np.concatenate(by_hand)).max() > 0.01
+
+
+def test_every_rule_has_a_claim() -> None:
+    """A rule inside a wrapper counts, as does the wrapper."""
+    checked: set[type] = set()
+    for case in CASES.values():
+        rule: object = case.rule
+        while isinstance(rule, Whitened | Adaptive):
+            checked.add(type(rule))
+            rule = rule.rule
+        checked.add(type(rule))
+    rules = {value for name in stepwell.credit.__all__ if hasattr(value := vars(stepwell.credit)[name], "parts") and value is not Rule}
+    assert rules <= checked
