@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -40,7 +40,7 @@ from stepwell.credit import (
 from stepwell.crediting import replayer, rule_of
 from stepwell.envs.cave import Cave, CaveDomain
 from stepwell.errors import ConfigError
-from stepwell.protocols import Domain, Environment
+from stepwell.protocols import Domain, Environment, Saveable
 from stepwell.rewards.outcome import OutcomeReward
 from stepwell.seeding import derive
 from stepwell.trainer import Trainer
@@ -231,6 +231,33 @@ def test_the_measurement_of_speed_knows_every_rule() -> None:
     found = json.loads(said.stdout)
     assert set(KINDS) <= set(found["credit_s"])
     assert found["rows_s"] > 0 and all(seconds > 0 for seconds in found["credit_s"].values())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    ["credit.kind=istar credit.mix=adaptive credit.only_mixed=false", "credit.kind=suffix credit.beta=1"],
+    ids=["trust", "reference"],
+)
+def test_a_resumed_run_credits_as_the_uninterrupted_one(settings: str, tmp_path: Path) -> None:
+    """What a rule needs over steps is in the checkpoint: the judge's confidence, the reference."""
+    asked = config("reward.kind=implicit", "reward.judged=all", "reward.lr=0.01", "optimizer.lr=0.01", "steps=4", *settings.split())
+    whole = [result.metrics for result in build(asked).trainer.run()]
+    first = build(asked).trainer
+    running = first.run()
+    next(running), next(running)
+    for name, model in first.models().items():
+        model.save(tmp_path / name)
+    second = build(asked).trainer
+
+    def loaded(models: Mapping[str, Saveable]) -> None:
+        for name, model in models.items():
+            model.load(tmp_path / name)
+
+    second.restore(first.state(), loaded)
+    for resumed, uninterrupted in zip((result.metrics for result in second.run()), whole[2:], strict=True):
+        names = [name for name in uninterrupted if not name.startswith("time/")]
+        assert {name: repr(resumed[name]) for name in names} == {name: repr(uninterrupted[name]) for name in names}
+    assert any(metrics["credit/process_abs"] > 0 for metrics in whole[2:])
 
 
 def test_groups_of_one_are_welcome_where_nothing_is_compared_within_them() -> None:

@@ -15,6 +15,7 @@ import pytest
 from builders import make_group, make_scored
 
 from stepwell.credit import (
+    GAE,
     Baseline,
     Centred,
     GiGPO,
@@ -255,6 +256,28 @@ def test_repirl(load: Callable[[str], list[Case]]) -> None:
         check(members_of(rule(blocks(scored, params["n_samples"]))), on_mask(expected, mask), case["name"])
         seen.append(case["fn"])
     assert len(seen) == 7
+
+
+def test_repirl_with_a_critic(load: Callable[[str], list[Case]]) -> None:
+    """Rewards of both kinds in the unit of the batch, then generalised advantages at discount and lambda 1, whitened."""
+    seen = 0
+    for case in load("advantages_prm"):
+        if case["fn"] != "repirl_advantage_gae_patched":
+            continue
+        inputs, params, mask = case["inputs"], case["params"], case["inputs"]["response_mask"]
+        scored = []
+        for row, outcome, values, keep in zip(inputs["process_rewards"], inputs["outcome"], inputs["values"], mask, strict=True):
+            rewards = params["coef_process"] * np.array(row)
+            rewards[np.flatnonzero(keep)[-1]] += params["coef_outcome"] * outcome
+            member = by_tokens(keep, outcome=None, process=rewards.tolist())
+            scored.append(replace(member, values_S=np.array([v for v, m in zip(values, keep, strict=True) if m])))
+        unit = largest_return([Flat.of(make_group(*scored))]) + params["norm_eps"]
+        rule = GAE(params["gamma"], params["lam"], outcome_weight=0.0, alpha=1 / unit)
+        groups = blocks(scored, len(scored))
+        check(members_of(rule(groups)), on_mask(case["outputs"]["advantages_raw"], mask), case["name"])
+        check(members_of(Whitened(rule)(groups)), on_mask(case["outputs"]["advantages_whitened"], mask), case["name"])
+        seen += 1
+    assert seen == 3
 
 
 def test_the_suffix_log_ratio_of_prl(load: Callable[[str], list[Case]]) -> None:
