@@ -26,6 +26,7 @@ class Method(NamedTuple):
 _ISTAR, _PRIME = "iStar, arXiv 2509.19199", "PRIME, arXiv 2502.01456"
 _GRPO, _DRGRPO, _RLOO = "GRPO, arXiv 2402.03300", "Dr.GRPO, arXiv 2503.20783", "RLOO, arXiv 2402.14740"
 _REINFORCE_PP, _PRL = "REINFORCE++, arXiv 2501.03262", "PRL and FRPO, arXiv 2601.10201"
+_SHEPHERD, _AGENTPRM = "Math-Shepherd, arXiv 2312.08935", "AgentPRM, arXiv 2502.10325"
 _GAE = "GAE, arXiv 1506.02438, and PPO, arXiv 1707.06347"
 _PPO, _GSPO, _DAPO = "PPO, arXiv 1707.06347", "GSPO, arXiv 2507.18071", "DAPO, arXiv 2503.14476"
 _CISPO, _TIS = "MiniMax-M1, arXiv 2506.13585", "Ionides 2008, Truncated importance sampling"
@@ -36,6 +37,14 @@ METHODS: tuple[Method, ...] = (
     Method("reward", "reward.kind=environment", "the environment's own reward of every step, beside the outcome", ""),
     Method("reward", "reward.kind=implicit", "log-ratio of a judge, co-trained by preference, to the policy that sampled", _ISTAR),
     Method("reward", "reward.kind=implicit reward.reference=frozen", "the same, to the judge's own weights at the start", _PRIME),
+    Method("reward", "reward.kind=montecarlo", "how often the policy succeeds when it goes on from the step", _SHEPHERD),
+    Method("reward", "reward.kind=montecarlo reward.source=visits", "what episodes of the group came to that share the step", _AGENTPRM),
+    Method(
+        "reward",
+        "reward.kind=montecarlo reward.judge=head",
+        "a scalar head fitted to such estimates, which scores in their place",
+        _SHEPHERD,
+    ),
     Method("credit", "credit.kind=grpo", "outcomes of a group, centred and divided by their standard deviation", _GRPO),
     Method("credit", "credit.kind=drgrpo", "outcomes of a group, centred", _DRGRPO),
     Method("credit", "credit.kind=rloo", "an outcome minus the mean of the others of its group", _RLOO),

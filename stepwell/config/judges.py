@@ -1,0 +1,54 @@
+"""Judges that say a number for each step."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from stepwell.config.settings import Count, Positive, Settings
+
+__all__ = ["FittedSettings", "MonteCarloConfig"]
+
+Pay = Literal["success", "score"]
+Form = Literal["value", "progress"]
+Discount = Annotated[float, Field(gt=0, le=1)]
+Labels = Annotated[tuple[str, ...], Field(min_length=2)]
+
+
+class FittedSettings(Settings):
+    """What is fitted, and how it learns."""
+
+    trunk: Literal["own", "shared"] = "own"
+    """Of a head: a second model (an adapter where the policy is one), or the policy's hidden states without gradient into them."""
+    label_tokens: Labels = ("1", "0")
+    """Of `judge: label`: words that are one token each, from best to worst."""
+    lr: Positive = 1e-5
+    updates: Count = 1
+    """Gradient steps of the judge on each batch."""
+    max_grad_norm: Positive = 1.0
+
+
+class MonteCarloConfig(FittedSettings):
+    """How often the policy succeeds from after each step (Math-Shepherd, AgentPRM)."""
+
+    kind: Literal["montecarlo"] = "montecarlo"
+    pay: Pay = "success"
+    source: Literal["continuations", "visits"] = "continuations"
+    """`continuations`: the policy goes on from every step. `visits`: what those of the group came to that share all up to the step."""
+    continuations: Count = 4
+    """From each step."""
+    budget: Literal["fixed", "adaptive"] = "fixed"
+    """`adaptive`: `first` everywhere, and `continuations` where the answers at the neighbouring steps differ."""
+    first: Count = 2
+    """Of an adaptive budget."""
+    labels: Literal["soft", "hard"] = "soft"
+    """`soft`: the mean of what continuations were paid; `hard`: 1 where any was paid, else 0."""
+    form: Form = "value"
+    """`value`: how things stand after the step; `progress`: what the step changed."""
+    discount: Discount = 1.0
+    """For each turn that is still to come."""
+    members: Count | None = None
+    """How many episodes of a group are continued (None: all); without a fitted judge the steps of the others are unscored."""
+    judge: Literal["none", "head", "label"] = "none"
+    """What is fitted to the estimates and scores in their place: nothing, a scalar, or a language model that says a label token."""

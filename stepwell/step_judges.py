@@ -1,0 +1,92 @@
+"""From settings to judges that say a number for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from stepwell.config import Config
+from stepwell.config.judges import FittedSettings, MonteCarloConfig
+from stepwell.crediting import segment_of
+from stepwell.errors import ConfigError
+from stepwell.protocols import ModelSpec, OptimizerSpec, ProcessReward
+from stepwell.rewards.fitted import HeadReader, LabelReader, Reader, check_head
+from stepwell.rewards.montecarlo import MonteCarloReward, MonteCarloSettings
+from stepwell.world import World
+
+__all__ = ["label_ids", "step_judge"]
+
+
+def step_judge(config: Config, world: World) -> Callable[[], ProcessReward] | None:
+    """The judge of these settings, or None where they are not of this family. What is wrong with them is said now; what is a model is
+    made when it is called for."""
+    reward = config.reward
+    if isinstance(reward, MonteCarloConfig):
+        return _montecarlo(config, reward, world)
+    return None
+
+
+def _montecarlo(config: Config, reward: MonteCarloConfig, world: World) -> Callable[[], ProcessReward]:
+    settings = MonteCarloSettings(
+        pay=reward.pay,
+        source=reward.source,
+        continuations=reward.continuations,
+        budget=reward.budget,
+        first=reward.first,
+        labels=reward.labels,
+        form=reward.form,
+        discount=reward.discount,
+        members=reward.members,
+    )
+    segment = segment_of(config)
+    if reward.judge == "none":
+        return lambda: MonteCarloReward(world.go_on, settings, segment=segment)
+    reader = _reader(config, reward, world, reward.judge)
+    return lambda: MonteCarloReward(world.go_on, settings, segment=segment, reader=reader(), lr=reward.lr, updates=reward.updates)
+
+
+# -- what is fitted -----------------------------------------------------------------------------------------------------------
+
+
+def _reader(config: Config, reward: FittedSettings, world: World, judge: Literal["head", "label"]) -> Callable[[], Reader]:
+    """A model that says a probability at the end of each step."""
+    if judge == "head":
+        check_head(world.engine.capabilities, str(config.reward.kind))
+        spec = ModelSpec(kind="head", of="policy", trunk=reward.trunk, optimizer=OptimizerSpec(max_grad_norm=reward.max_grad_norm))
+        return lambda: HeadReader(world.engine.model("judge", spec))
+    labels = label_ids(world.tokenizer, reward.label_tokens)
+    worths = tuple(1.0 - k / (len(labels) - 1) for k in range(len(labels)))
+    spec = language_model_spec(config, reward.max_grad_norm)
+    return lambda: LabelReader(world.engine.model("judge", spec), labels, worths)
+
+
+def language_model_spec(config: Config, max_grad_norm: float) -> ModelSpec:
+    """A second language model that starts as the policy: full weights, or an adapter where the policy is one."""
+    return ModelSpec(
+        kind=config.engine.policy,
+        of="policy",
+        rank=config.engine.rank,
+        alpha=config.engine.alpha,
+        optimizer=OptimizerSpec(max_grad_norm=max_grad_norm),
+    )
+
+
+def label_ids(tokenizer: Any, words: tuple[str, ...]) -> tuple[int, ...]:
+    """The token of each label.
+
+    Raises:
+        ConfigError: A label is not one token, or two are the same (U02: a leading space makes another token of a word).
+    """
+    made = [tokenizer.encode(word, add_special_tokens=False) for word in words]
+    unknown = tokenizer.unk_token_id
+    for word, ids in zip(words, made, strict=True):
+        if len(ids) != 1 or ids[0] == unknown:
+            found = "unknown to the tokenizer" if unknown in ids else f"{len(ids)} tokens, {list(ids)}"
+            raise ConfigError(
+                f"The label {word!r} is {found}; a label is one known token: choose other words for reward.label_tokens "
+                "(a leading space makes another token of a word)."
+            )
+    ids = tuple(int(one[0]) for one in made)
+    if len(set(ids)) < len(ids):
+        raise ConfigError(f"The labels {list(words)} are the tokens {list(ids)}; they must be different words for reward.label_tokens.")
+    return ids
