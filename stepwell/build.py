@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from stepwell.config import (
@@ -21,13 +20,11 @@ from stepwell.config import (
     RolloutConfig,
     ShopConfig,
     TinyEngineConfig,
-    UniformConfig,
 )
 from stepwell.credit import needs_of
 from stepwell.crediting import check_states, overlong_of, rule_of, supplied
 from stepwell.curriculum import Uniform
 from stepwell.custom import custom
-from stepwell.demonstrations import read_demonstrations
 from stepwell.engine.chat import Chat, check_fits
 from stepwell.engine.codec import Codec, codec
 from stepwell.engine.load import compute_dtype, load_pretrained, pick_device, use_threads
@@ -37,14 +34,14 @@ from stepwell.envs.cave import CaveDomain
 from stepwell.envs.maze import MazeDomain
 from stepwell.envs.shop import ShopDomain
 from stepwell.envs.shop.webshop import WebShopDomain, WebShopSettings
-from stepwell.errors import ConfigError
+from stepwell.experts import Source, demonstrations, difficulty_of, training_task
 from stepwell.judging import judge_learns, reward_of
 from stepwell.losses import Cispo, Clip, Correction, Masked, PolicyLoss, Reinforce, Surrogate, Truncated
 from stepwell.protocols import Assign, Curriculum, Domain, ModelSpec, OptimizerSpec
-from stepwell.rollout import Limits, Player, answered, began, demonstrate
-from stepwell.seeding import derive, generator
+from stepwell.rollout import Limits, Player, answered, began
+from stepwell.seeding import derive
 from stepwell.trainer import Cloning, Learning, Parts, Schedule, Trainer
-from stepwell.types import Episode, Sampling, Task
+from stepwell.types import Sampling, Task
 from stepwell.world import World
 
 __all__ = [
@@ -58,8 +55,6 @@ __all__ = [
     "make_chat",
     "policy_spec",
 ]
-
-_EXPERT_ATTEMPTS = 20
 
 
 class Speaker(NamedTuple):
@@ -104,7 +99,7 @@ def build(config: Config) -> Built:
             batch=config.cloning.batch,
             schedule=_schedule(config.cloning.optimizer),
             optimizer=_optimizer(config.cloning.optimizer),
-            demonstration=_demonstrations(config, domain, speaker.player),
+            demonstration=demonstrations(config, domain, speaker.player, Source(config.cloning.demonstrations, "cloning.demonstrations")),
         )
     return Built(domain, speaker, policy, Trainer(parts, seed=config.seed, cloning=cloning, learning=_learning(config)))
 
@@ -142,7 +137,7 @@ def build_speaker(config: Config, domain: Domain, trained: Config | None = None)
         trained: The config that it was trained with where that is another: a tiny model's vocabulary is of the domain that it learnt in.
     """
     act = codec(config.chat.codec)
-    task = _training_task(config, domain, 0, "corpus")
+    task = training_task(config, domain, 0, "corpus")
     opening = domain.environment(task, 0)
     first = began(opening).text
     made_with = trained or config
@@ -194,18 +189,12 @@ def _tiny_spec(engine: TinyEngineConfig) -> TinySpec:
     return TinySpec(engine.layers, engine.width, engine.feedforward, engine.heads, engine.vocabulary, engine.max_length)
 
 
-def _training_task(config: Config, domain: Domain, number: int, what: str) -> Task:
-    low, high = _difficulty(config)
-    difficulty = round(float(generator(config.seed, what, number).uniform(low, high)), 4)
-    return domain.task(difficulty, derive(config.seed, what, number), "train")
-
-
 def _corpus(config: Config, domain: Domain, act: Codec) -> list[str]:
     """Texts of expert episodes: what a vocabulary must hold."""
     assert isinstance(config.engine, TinyEngineConfig)
     texts: list[str] = []
     for number in range(config.engine.corpus_tasks):
-        task = _training_task(config, domain, number, "corpus")
+        task = training_task(config, domain, number, "corpus")
         environment = domain.environment(task, 0)
         texts.append(began(environment).text)
         for action in domain.expert(task) or ():
@@ -278,20 +267,10 @@ def _correction(loss: LossConfig) -> Correction | None:
 
 
 def _assign(config: Config, domain: Domain) -> Assign:
-    check_states(config, domain, _training_task(config, domain, 0, "corpus"))
+    check_states(config, domain, training_task(config, domain, 0, "corpus"))
     if isinstance(config.credit, CustomConfig):
         return supplied(config, cast(Assign, custom(config.credit, "credit", ("__call__",))))
     return supplied(config, rule_of(config, domain))
-
-
-def _difficulty(config: Config) -> tuple[float, float]:
-    if isinstance(config.curriculum, UniformConfig) and config.curriculum.difficulty is not None:
-        low, high = config.curriculum.difficulty
-    elif isinstance(config.domain, ShopConfig | MazeConfig | CaveConfig):
-        low, high = config.domain.difficulty
-    else:
-        low, high = 0.0, 1.0
-    return low, high
 
 
 def _curriculum(config: Config, domain: Domain) -> Curriculum:
@@ -299,33 +278,7 @@ def _curriculum(config: Config, domain: Domain) -> Curriculum:
         options = {"domain": domain, "seed": config.seed, **config.curriculum.options}
         verbs = ("draw", "admit", "observe", "state", "restore")
         return cast(Curriculum, custom(CustomConfig(kind=config.curriculum.kind, options=options), "curriculum", verbs))
-    return Uniform(domain, _difficulty(config), config.seed)
-
-
-def _demonstrations(config: Config, domain: Domain, player: Player) -> Callable[[int], Episode]:
-    if config.cloning.demonstrations == "expert":
-        return lambda number: _expert_demonstration(config, domain, player, number)
-    recorded = read_demonstrations(Path(config.cloning.demonstrations), domain, player.codec.parse)
-
-    def demonstration(number: int) -> Episode:
-        epoch, at = divmod(number, len(recorded))
-        task, actions = recorded[generator(config.seed, "demonstration order", epoch).permutation(len(recorded))[at]]
-        return demonstrate(domain, task, player, actions)
-
-    return demonstration
-
-
-def _expert_demonstration(config: Config, domain: Domain, player: Player, number: int) -> Episode:
-    """The expert's episode on the first of a few drawn tasks that it can solve."""
-    for attempt in range(_EXPERT_ATTEMPTS):
-        task = _training_task(config, domain, number, "demonstration" if attempt == 0 else f"demonstration, attempt {attempt}")
-        actions = domain.expert(task)
-        if actions is not None:
-            return demonstrate(domain, task, player, actions)
-    raise ConfigError(
-        f"The domain has no expert for any of {_EXPERT_ATTEMPTS} training tasks, the last being {task.key!r}; "
-        "give demonstrations from a file (cloning.demonstrations=FILE), or switch the warm start off (cloning.steps=0)."
-    )
+    return Uniform(domain, difficulty_of(config), config.seed)
 
 
 def first_tasks(domain: Domain, split: str, n: int) -> Sequence[Task]:

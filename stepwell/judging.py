@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, cast
 
 from stepwell.config import (
     Config,
+    CustomConfig,
     EnvironmentRewardConfig,
     GAECredit,
     ImplicitConfig,
+    InverseConfig,
     OutcomeRewardConfig,
 )
 from stepwell.crediting import gae, overlong_of, segment_of
 from stepwell.custom import custom
+from stepwell.experts import Source, demonstrations
 from stepwell.protocols import ModelSpec, OptimizerSpec, ProcessReward
 from stepwell.rewards.critic import Critic, CriticSettings, check_values
+from stepwell.rewards.examples import Examples
+from stepwell.rewards.fitted import check_head
 from stepwell.rewards.implicit import ImplicitReward, ImplicitSettings
+from stepwell.rewards.inverse import InverseReward, InverseSettings, check_experts
 from stepwell.rewards.outcome import EnvironmentReward, OutcomeReward
+from stepwell.rollout import demonstrate
+from stepwell.step_judges import step_judge
+from stepwell.types import Action, Episode, Invalid, Task
 from stepwell.world import World
 
 __all__ = ["judge_learns", "judge_spec", "reward_of"]
@@ -36,11 +45,11 @@ def reward_of(config: Config, world: World) -> Callable[[], ProcessReward]:
 
 def judge_learns(config: Config) -> Literal["before", "after"]:
     """Whether the judge learns before or after it scores a batch."""
-    return config.reward.learn if isinstance(config.reward, ImplicitConfig) else "after"
+    return config.reward.learn if isinstance(config.reward, ImplicitConfig | InverseConfig) else "after"
 
 
-def judge_spec(config: Config, reward: ImplicitConfig) -> ModelSpec:
-    """What the judge is: it starts as the policy."""
+def judge_spec(config: Config, reward: ImplicitConfig | InverseConfig) -> ModelSpec:
+    """What the judge is: a language model that starts as the policy, or a head on one."""
     return ModelSpec(
         kind=reward.model,
         of="policy",
@@ -48,6 +57,7 @@ def judge_spec(config: Config, reward: ImplicitConfig) -> ModelSpec:
         alpha=config.engine.alpha,
         temperature=config.rollout.temperature,
         optimizer=OptimizerSpec(max_grad_norm=reward.max_grad_norm),
+        trunk=reward.trunk if isinstance(reward, InverseConfig) else "shared",
     )
 
 
@@ -55,17 +65,74 @@ def _judge(config: Config, world: World) -> Callable[[], ProcessReward]:
     """A judge that is a model is made when it is called for; any other now, so that what is wrong with it is said now."""
     reward = config.reward
     if isinstance(reward, ImplicitConfig):
-        return lambda: _implicit(config, reward, world)
+        return _implicit(config, reward, world)
+    if isinstance(reward, InverseConfig):
+        return _inverse(config, reward, world)
+    made_of_steps = step_judge(config, world)
+    if made_of_steps is not None:
+        return made_of_steps
     segment = segment_of(config)
     if isinstance(reward, OutcomeRewardConfig):
         made: ProcessReward = OutcomeReward(reward.pay, segment)
     elif isinstance(reward, EnvironmentRewardConfig):
         made = EnvironmentReward(reward.pay, segment, invalid_penalty=reward.invalid_penalty)
     else:
+        assert isinstance(reward, CustomConfig)
         made = cast(ProcessReward, custom(reward, "reward", ("score",)))
     return lambda: made
 
 
-def _implicit(config: Config, reward: ImplicitConfig, world: World) -> ProcessReward:
-    settings = ImplicitSettings(reward.beta, reward.lr, reward.reference, reward.pay, reward.updates, reward.judged)
-    return ImplicitReward(world.engine.model("judge", judge_spec(config, reward)), world.policy, settings, segment_of(config))
+def _implicit(config: Config, reward: ImplicitConfig, world: World) -> Callable[[], ProcessReward]:
+    settings = ImplicitSettings(
+        beta=reward.beta,
+        lr=reward.lr,
+        reference=reward.reference,
+        pay=reward.pay,
+        updates=reward.updates,
+        judged=reward.judged,
+        objective=reward.objective,
+        unit=reward.unit,
+    )
+    spec, segment = judge_spec(config, reward), segment_of(config)
+    return lambda: ImplicitReward(world.engine.model("judge", spec), world.policy, settings, segment)
+
+
+def _inverse(config: Config, reward: InverseConfig, world: World) -> Callable[[], ProcessReward]:
+    settings = InverseSettings(
+        objective=reward.objective,
+        form="head" if reward.model == "head" else "log_ratio",
+        lr=reward.lr,
+        updates=reward.updates,
+        pay=reward.pay,
+        correct=reward.correct,
+        bound=reward.bound,
+        weights=reward.weights,
+        temper=reward.temper,
+        total=reward.total,
+        smoothing=reward.smoothing,
+        logit=reward.logit,
+        clip=reward.clip,
+        discount=reward.discount,
+        beta=reward.beta,
+        reference=reward.reference,
+    )
+    if reward.model == "head":
+        check_head(world.engine.capabilities, reward.kind)
+    examples, spec, segment = _examples(config, reward, world), judge_spec(config, reward), segment_of(config)
+    check_experts(settings, examples)
+    return lambda: InverseReward(world.engine.model("judge", spec), world.policy, settings, examples, segment=segment)
+
+
+def _examples(config: Config, reward: InverseConfig, world: World) -> Examples | None:
+    """Demonstrations; the first is played now, so that a domain without an expert says so now."""
+    if reward.demonstrations == "none":
+        return None
+    remedy = "or learn from the policy's own successes (reward.demonstrations=none)"
+    source = Source(reward.demonstrations, "reward.demonstrations", remedy, draws="judge's demonstration")
+    demonstration = demonstrations(config, world.domain, world.player, source)
+    demonstration(0)
+
+    def replay(task: Task, actions: Sequence[Action | Invalid]) -> Episode:
+        return demonstrate(world.domain, task, world.player, actions)
+
+    return Examples(demonstration, reward.batch, reward.spoilt, replay, seed=config.seed)

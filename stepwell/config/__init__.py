@@ -22,6 +22,8 @@ from stepwell.config.credits import (
 )
 from stepwell.config.domains import CaveConfig, DomainConfig, MazeConfig, ShopConfig, WebShopConfig
 from stepwell.config.engines import ChatConfig, CloningOptimizerConfig, EngineConfig, LocalEngineConfig, OptimizerConfig, TinyEngineConfig
+from stepwell.config.inverse import InverseConfig
+from stepwell.config.judges import FittedSettings, MonteCarloConfig
 from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, UniformConfig
 from stepwell.config.rewards import EnvironmentRewardConfig, ImplicitConfig, OutcomeRewardConfig, RewardConfig
 from stepwell.config.run import CheckpointConfig, Config, EvaluationConfig, TrackingConfig
@@ -43,15 +45,18 @@ __all__ = [
     "EngineConfig",
     "EnvironmentRewardConfig",
     "EvaluationConfig",
+    "FittedSettings",
     "GAECredit",
     "GiGPOCredit",
     "GroupCredit",
     "IStarCredit",
     "ImplicitConfig",
+    "InverseConfig",
     "LocalEngineConfig",
     "LossConfig",
     "MazeConfig",
     "MinFormCredit",
+    "MonteCarloConfig",
     "OptimizerConfig",
     "OutcomeRewardConfig",
     "PrimeCredit",

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from stepwell.config.inverse import InverseConfig
+from stepwell.config.judges import MonteCarloConfig
 from stepwell.config.settings import CUSTOM, CustomConfig, NotNegative, Positive, Settings, kind_of
 
 __all__ = [
@@ -32,10 +34,14 @@ class EnvironmentRewardConfig(Settings):
 
 
 class ImplicitConfig(Settings):
-    """A language model whose log-ratio to a reference is the reward of a step (iStar)."""
+    """A language model whose log-ratio to a reference is the reward of a step (iStar, PRIME)."""
 
     kind: Literal["implicit"] = "implicit"
     pay: Literal["success", "score"] = "success"
+    objective: Literal["preference", "cross_entropy"] = "preference"
+    """`preference`: better episodes of a group against worse ones (iStar). `cross_entropy`: every outcome for itself (PRIME)."""
+    unit: Literal["step", "episode"] = "step"
+    """Who is paid: each step its own log-ratio, or the last one that of the episode. Tokens: `credit.level: token`."""
     beta: Positive = 0.05
     lr: Positive = 1e-6
     reference: Literal["moving", "frozen"] = "moving"
@@ -54,6 +60,8 @@ RewardConfig = Annotated[
     Annotated[OutcomeRewardConfig, Tag("outcome")]
     | Annotated[EnvironmentRewardConfig, Tag("environment")]
     | Annotated[ImplicitConfig, Tag("implicit")]
+    | Annotated[InverseConfig, Tag("inverse")]
+    | Annotated[MonteCarloConfig, Tag("montecarlo")]
     | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(kind_of),
 ]

@@ -20,6 +20,7 @@ from stepwell.config.credits import (
 )
 from stepwell.config.domains import DomainConfig, ShopConfig
 from stepwell.config.engines import ChatConfig, EngineConfig, OptimizerConfig, TinyEngineConfig
+from stepwell.config.inverse import InverseConfig
 from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, UniformConfig
 from stepwell.config.rewards import ImplicitConfig, RewardConfig
 from stepwell.config.settings import Count, CustomConfig, Settings, folder_name
@@ -96,11 +97,12 @@ class Config(Settings):
             )
         if (self.loss.averaging == "constant") != (self.loss.constant is not None):
             raise ValueError("loss.constant goes with loss.averaging 'constant': set both or neither")
-        if isinstance(self.reward, ImplicitConfig) and (self.reward.model == "lora") != (self.engine.policy == "lora"):
-            raise ValueError(
-                f"reward.model is {self.reward.model!r} and engine.policy {self.engine.policy!r}; "
-                "adapters need a frozen base: both lora, or both full"
-            )
+        if isinstance(self.reward, ImplicitConfig | InverseConfig):
+            model, policy = self.reward.model, self.engine.policy
+            if model != "head" and (model == "lora") != (policy == "lora"):
+                raise ValueError(
+                    f"reward.model is {model!r} and engine.policy {policy!r}; adapters need a frozen base: both lora, or both full"
+                )
         return self
 
     def _check_credit(self) -> None:

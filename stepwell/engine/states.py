@@ -9,14 +9,15 @@ environment speaks in between.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from stepwell.engine.batch import parts_of
-from stepwell.types import Episode, Ids, Row, Steps
+from stepwell.types import Episode, Floats, Ids, Row, Steps
 
-__all__ = ["StateRow", "state_rows"]
+__all__ = ["StateRow", "state_rows", "step_end_rows"]
 
 
 class StateRow(NamedTuple):
@@ -52,3 +53,20 @@ def state_rows(episode: Episode, steps: Steps, *, index: int = 0, group: int = 0
         row = Row.of(np.append(part.ids, part.ids[-1]), targets, episode=index, group=group)
         made.append(StateRow(row, chosen, where[:, 0], where[:, 1]))
     return made
+
+
+def step_end_rows(episode: Episode, steps: Steps, *, old_logprobs: Floats | None = None) -> list[Row]:
+    """Rows with one target for each step with tokens: the place behind its last token. `Row.step` is the step's number.
+
+    Args:
+        episode: Whose steps.
+        steps: Of it.
+        old_logprobs: Of each step, for `Row.old_logprobs`. [S]
+    """
+    rows = []
+    for part in parts_of(episode):
+        (chosen,) = np.nonzero((steps.lengths_S > 0) & (steps.start_S >= part.first) & (steps.stop_S <= part.last))
+        ends = part.targets[steps.stop_S[chosen] - 1 - part.first] + 1
+        row = Row.of(np.append(part.ids, part.ids[-1]), ends, step=chosen.astype(np.int64))
+        rows.append(row if old_logprobs is None else replace(row, old_logprobs=old_logprobs[chosen]))
+    return rows
