@@ -262,6 +262,30 @@ def test_claim(case: Case, where: str) -> None:
         assert unexplained(got, true, 1.0 if case.claim == "unbiased" else case.claim) < 1e-12
 
 
+DIRECTIONS = {
+    "grpo": 0.98,
+    "reinforce++": 0.88,
+    "istar, of all rewards": 0.82,
+    "process supervision": 0.93,
+    "prime": 1.0,
+    "repirl, whitened": 0.89,
+    "min form": 1.0,
+    "gigpo": 0.99,
+    "counterfactual": 0.98,
+}
+"""Cosine between the expected and the true gradient, groups of 2 (REINFORCE++: two groups of 1); `docs/methods/index.md` shows them."""
+
+
+@pytest.mark.parametrize("name", DIRECTIONS)
+def test_biased_rules_go_uphill(name: str) -> None:
+    case, here = CASES[name], world("turns are steps", 3)
+    scored = [case.dress(here, member) for member in with_rewards(here, case.rewards)]
+    true = policy_gradient(here, np.array([case.returns(member) for member in scored]))
+    got = expected_gradient(here, scored, case.rule, group_size=case.group_size, groups=case.groups)
+    assert case.claim == "biased"
+    assert got @ true / np.linalg.norm(got) / np.linalg.norm(true) == pytest.approx(DIRECTIONS[name], abs=0.006)
+
+
 def test_episodes_differ_in_their_numbers_of_steps() -> None:
     """Otherwise the claims would say little."""
     assert {len(s.steps) for s in with_rewards(world("turns are steps", 3), silent)} == {1, 2, 3}
