@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from stepwell.config import Config
-from stepwell.config.judges import FittedSettings, MonteCarloConfig
+from stepwell.config.judges import FittedSettings, HeadSettings, MonteCarloConfig, TemporalConfig
 from stepwell.crediting import segment_of
 from stepwell.errors import ConfigError
-from stepwell.protocols import ModelSpec, OptimizerSpec, ProcessReward
+from stepwell.protocols import Model, ModelSpec, OptimizerSpec, ProcessReward
 from stepwell.rewards.fitted import HeadReader, LabelReader, Reader, check_head
 from stepwell.rewards.montecarlo import MonteCarloReward, MonteCarloSettings
+from stepwell.rewards.temporal import TemporalReward, TemporalSettings
 from stepwell.world import World
 
 __all__ = ["label_ids", "step_judge"]
@@ -23,26 +24,26 @@ def step_judge(config: Config, world: World) -> Callable[[], ProcessReward] | No
     reward = config.reward
     if isinstance(reward, MonteCarloConfig):
         return _montecarlo(config, reward, world)
+    if isinstance(reward, TemporalConfig):
+        return _temporal(config, reward, world)
     return None
 
 
 def _montecarlo(config: Config, reward: MonteCarloConfig, world: World) -> Callable[[], ProcessReward]:
-    settings = MonteCarloSettings(
-        pay=reward.pay,
-        source=reward.source,
-        continuations=reward.continuations,
-        budget=reward.budget,
-        first=reward.first,
-        labels=reward.labels,
-        form=reward.form,
-        discount=reward.discount,
-        members=reward.members,
-    )
+    names = {"pay", "source", "continuations", "budget", "first", "labels", "form", "discount", "members"}
+    settings = MonteCarloSettings(**reward.model_dump(include=names))
     segment = segment_of(config)
     if reward.judge == "none":
         return lambda: MonteCarloReward(world.go_on, settings, segment=segment)
     reader = _reader(config, reward, world, reward.judge)
     return lambda: MonteCarloReward(world.go_on, settings, segment=segment, reader=reader(), lr=reward.lr, updates=reward.updates)
+
+
+def _temporal(config: Config, reward: TemporalConfig, world: World) -> Callable[[], ProcessReward]:
+    names = {"pay", "form", "discount", "lam", "beta", "truncated", "lr", "updates"}
+    settings = TemporalSettings(**reward.model_dump(include=names))
+    head = _head(reward, world, reward.kind)
+    return lambda: TemporalReward(head(), settings, segment_of(config))
 
 
 # -- what is fitted -----------------------------------------------------------------------------------------------------------
@@ -51,13 +52,18 @@ def _montecarlo(config: Config, reward: MonteCarloConfig, world: World) -> Calla
 def _reader(config: Config, reward: FittedSettings, world: World, judge: Literal["head", "label"]) -> Callable[[], Reader]:
     """A model that says a probability at the end of each step."""
     if judge == "head":
-        check_head(world.engine.capabilities, str(config.reward.kind))
-        spec = ModelSpec(kind="head", of="policy", trunk=reward.trunk, optimizer=OptimizerSpec(max_grad_norm=reward.max_grad_norm))
-        return lambda: HeadReader(world.engine.model("judge", spec))
+        head = _head(reward, world, str(config.reward.kind))
+        return lambda: HeadReader(head())
     labels = label_ids(world.tokenizer, reward.label_tokens)
     worths = tuple(1.0 - k / (len(labels) - 1) for k in range(len(labels)))
     spec = language_model_spec(config, reward.max_grad_norm)
     return lambda: LabelReader(world.engine.model("judge", spec), labels, worths)
+
+
+def _head(reward: HeadSettings, world: World, kind: str) -> Callable[[], Model]:
+    check_head(world.engine.capabilities, kind)
+    spec = ModelSpec(kind="head", of="policy", trunk=reward.trunk, optimizer=OptimizerSpec(max_grad_norm=reward.max_grad_norm))
+    return lambda: world.engine.model("judge", spec)
 
 
 def language_model_spec(config: Config, max_grad_norm: float) -> ModelSpec:

@@ -45,6 +45,9 @@ METHODS: tuple[Method, ...] = (
         "a scalar head fitted to such estimates, which scores in their place",
         _SHEPHERD,
     ),
+    Method(
+        "reward", "reward.kind=temporal", "what a step changed, by temporal differences on plain episodes", "AgentPRM, arXiv 2511.08325"
+    ),
     Method("credit", "credit.kind=grpo", "outcomes of a group, centred and divided by their standard deviation", _GRPO),
     Method("credit", "credit.kind=drgrpo", "outcomes of a group, centred", _DRGRPO),
     Method("credit", "credit.kind=rloo", "an outcome minus the mean of the others of its group", _RLOO),

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from stepwell.config.settings import Count, Positive, Settings
+from stepwell.config.settings import Count, NotNegative, Positive, Settings, Share
 
-__all__ = ["FittedSettings", "MonteCarloConfig"]
+__all__ = ["FittedSettings", "HeadSettings", "MonteCarloConfig", "TemporalConfig"]
 
 Pay = Literal["success", "score"]
 Form = Literal["value", "progress"]
@@ -16,17 +16,22 @@ Discount = Annotated[float, Field(gt=0, le=1)]
 Labels = Annotated[tuple[str, ...], Field(min_length=2)]
 
 
-class FittedSettings(Settings):
-    """What is fitted, and how it learns."""
+class HeadSettings(Settings):
+    """A scalar head, and how it learns."""
 
     trunk: Literal["own", "shared"] = "own"
     """Of a head: a second model (an adapter where the policy is one), or the policy's hidden states without gradient into them."""
-    label_tokens: Labels = ("1", "0")
-    """Of `judge: label`: words that are one token each, from best to worst."""
     lr: Positive = 1e-5
     updates: Count = 1
     """Gradient steps of the judge on each batch."""
     max_grad_norm: Positive = 1.0
+
+
+class FittedSettings(HeadSettings):
+    """What is fitted: a head, or a language model that says a label token."""
+
+    label_tokens: Labels = ("1", "0")
+    """Of `judge: label`: words that are one token each, from best to worst."""
 
 
 class MonteCarloConfig(FittedSettings):
@@ -52,3 +57,22 @@ class MonteCarloConfig(FittedSettings):
     """How many episodes of a group are continued (None: all); without a fitted judge the steps of the others are unscored."""
     judge: Literal["none", "head", "label"] = "none"
     """What is fitted to the estimates and scores in their place: nothing, a scalar, or a language model that says a label token."""
+
+
+class TemporalConfig(HeadSettings):
+    """Promise and progress of each step, by temporal differences on plain episodes (AgentPRM)."""
+
+    kind: Literal["temporal"] = "temporal"
+    pay: Pay = "success"
+    form: Form = "progress"
+    """`value`: promise, how things stand after the step; `progress`: what the step changed."""
+    discount: Discount = 1.0
+    """For each turn that is still to come."""
+    lam: Share = 0.95
+    """How far outcomes are trusted (1: no bias) or the judge's own values (0: less variance)."""
+    beta: NotNegative = 1.0
+    """Weight of being right about progress, against being right about promise."""
+    truncated: Literal["bootstrap", "graded"] = "bootstrap"
+    """What an episode is that was cut from outside: one that goes on as the judge expects, or one that is over as it stands."""
+    updates: Count = 2
+    """Gradient steps of the judge on each batch."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from stepwell.config.inverse import InverseConfig
-from stepwell.config.judges import MonteCarloConfig
+from stepwell.config.judges import MonteCarloConfig, TemporalConfig
 from stepwell.config.settings import CUSTOM, CustomConfig, NotNegative, Positive, Settings, kind_of
 
 __all__ = [
@@ -62,6 +62,7 @@ RewardConfig = Annotated[
     | Annotated[ImplicitConfig, Tag("implicit")]
     | Annotated[InverseConfig, Tag("inverse")]
     | Annotated[MonteCarloConfig, Tag("montecarlo")]
+    | Annotated[TemporalConfig, Tag("temporal")]
     | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(kind_of),
 ]

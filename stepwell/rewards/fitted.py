@@ -31,7 +31,9 @@ __all__ = [
     "Reading",
     "attached",
     "check_head",
+    "finite",
     "lessons_of",
+    "ranked",
     "read",
     "readings",
     "step_rewards",
@@ -129,7 +131,7 @@ class HeadReader:
     def say(self, asked: Sequence[Reading]) -> list[Floats]:
         """See `Reader`."""
         values = [made["values"] for made in self.model.forward([_head_row(reading) for reading in asked], _VALUES)]
-        return [_sigmoid(v) if self.fitting == "logistic" else v for v in map(_finite, values)]
+        return [_sigmoid(v) if self.fitting == "logistic" else v for v in map(finite, values)]
 
     def teach(self, lessons: Sequence[Lesson], lr: float) -> Metrics:
         """See `Reader`."""
@@ -168,7 +170,7 @@ class LabelReader:
         """See `Reader`."""
         rows = [row for reading in asked for row in self._rows(reading)]
         said = np.array([made["logprobs"][0] for made in self.model.forward(rows)]).reshape(-1, len(self.labels))
-        share = np.exp(_finite(said) - said.max(axis=1, keepdims=True, initial=-np.inf))
+        share = np.exp(finite(said) - said.max(axis=1, keepdims=True, initial=-np.inf))
         number = share @ np.array(self.worths) / share.sum(axis=1)
         return np.split(number, np.cumsum([len(reading.ends) for reading in asked])[:-1]) if asked else []
 
@@ -224,7 +226,12 @@ def _update(model: Model, rows: Sequence[Row], loss: FitLoss | LabelLoss, lr: fl
     return metrics | {f"judge/{name}": value for name, value in model.step(lr).items()}
 
 
-def _finite(values: Floats) -> Floats:
+def finite(values: Floats) -> Floats:
+    """The values, if they are numbers.
+
+    Raises:
+        RunError: They are not; says what to do.
+    """
     if not np.isfinite(values).all():
         raise RunError(
             f"The judge said {values[~np.isfinite(values)][0]}: its weights hold NaN or infinity. Lower reward.lr; in a model from a file, "
@@ -285,14 +292,19 @@ def step_rewards(places: Places, steps: Steps, form: Form, discount: float = 1.0
 
 
 def attached(
-    groups: Sequence[Group[Episode]], steps: Sequence[Sequence[Steps]], made: Sequence[Sequence[tuple[Floats, Bools]]], pay: Pay
+    groups: Sequence[Group[Episode]],
+    steps: Sequence[Sequence[Steps]],
+    made: Sequence[Sequence[tuple[Floats, Bools]]],
+    pay: Pay,
+    *,
+    confidence: float | None = None,
 ) -> list[Group[Scored]]:
     """Episodes with the component `judge`."""
     return [
         Group(
             group.task,
             tuple(
-                Scored(episode, cut, paid(episode, pay), {"judge": reward_S}, scored_S)
+                Scored(episode, cut, paid(episode, pay), {"judge": reward_S}, scored_S, confidence=confidence)
                 for episode, cut, (reward_S, scored_S) in zip(group.members, cuts, rewards, strict=True)
             ),
         )
@@ -309,3 +321,15 @@ def lessons_of(asked: Sequence[Reading], places: Places) -> list[Lesson]:
             kept = Reading(reading.ids, reading.ends[known], reading.places[known])
             made.append(Lesson(kept, places.worth[kept.places]))
     return made
+
+
+def ranked(groups: Sequence[Group[Scored]], places: Sequence[Sequence[Places]]) -> list[list[tuple[float, float]]]:
+    """Outcome and mean worth after steps, of each episode that has both: what `pair_accuracy` compares."""
+    return [
+        [
+            (member.outcome, float(some.worth[1:][some.known[1:]].mean()))
+            for member, some in zip(group.members, known, strict=True)
+            if member.outcome is not None and some.known[1:].any()
+        ]
+        for group, known in zip(groups, places, strict=True)
+    ]

@@ -15,7 +15,8 @@ import numpy as np
 from stepwell.credit.segment import Segment, by_turn
 from stepwell.errors import ConfigError
 from stepwell.protocols import Saveable
-from stepwell.rewards.fitted import Form, Places, Reader, attached, lessons_of, read, readings, step_rewards
+from stepwell.rewards.confidence import Confidence, pair_accuracy
+from stepwell.rewards.fitted import Form, Places, Reader, attached, lessons_of, ranked, read, readings, step_rewards
 from stepwell.rewards.outcome import Pay, paid
 from stepwell.rollout import Prefix
 from stepwell.types import JSON, Episode, Group, Metrics, Scored, Steps
@@ -221,8 +222,8 @@ class MonteCarloReward:
     """Step rewards from Monte Carlo estimates: the estimates themselves, or those of a judge that is fitted to them.
 
     With a `reader`, every batch is scored by the fitted judge, which then learns from estimates on the episodes of this batch (`members` of
-    each group): no continuation is played but for learning. `learn` reports what they cost, and `judge/fresh_error`, the mean distance
-    between judge and estimate before the judge has learnt from it.
+    each group): no continuation is played but for learning. `learn` reports what they cost, `judge/fresh_error`, the mean distance between
+    judge and estimate before the judge has learnt from it, and `judge/confidence`. Estimates have no confidence: they know the outcome.
 
     Args:
         estimate: Of places.
@@ -231,6 +232,7 @@ class MonteCarloReward:
         reader: A fitted judge, or None.
         lr: Its learning rate.
         updates: Its gradient steps on each batch.
+        memory: Of its confidence, see `rewards.confidence.Confidence`.
 
     Raises:
         ConfigError: a learning rate or a number of updates that is not positive.
@@ -245,12 +247,15 @@ class MonteCarloReward:
         reader: Reader | None = None,
         lr: float = 1e-5,
         updates: int = 1,
+        memory: float = 0.9,
     ) -> None:
         if not (np.isfinite(lr) and lr > 0) or updates < 1:
             raise ConfigError(f"The judge's lr is {lr} and its updates {updates}; both need to be positive.")
         self._estimate, self._settings, self._segment = MonteCarlo(go_on, settings, segment), settings, segment
         self._reader, self._lr, self._updates = reader, lr, updates
         self._cost: Metrics = {}
+        self._confidence = Confidence(memory)
+        self._ranked: list[list[tuple[float, float]]] = []
 
     def score(self, groups: Sequence[Group[Episode]]) -> list[Group[Scored]]:
         """Attaches the component `judge`; what is not known is unscored."""
@@ -263,7 +268,9 @@ class MonteCarloReward:
             [step_rewards(one, cut, self._settings.form, self._settings.discount) for one, cut in zip(some, cuts, strict=True)]
             for some, cuts in zip(places, steps, strict=True)
         ]
-        return attached(groups, steps, rewards, self._settings.pay)
+        scored = attached(groups, steps, rewards, self._settings.pay, confidence=self._confidence.value)
+        self._ranked = [] if self._reader is None else ranked(scored, places)
+        return scored
 
     def _said(self, groups: Sequence[Group[Episode]], steps: Sequence[Sequence[Steps]]) -> list[list[Places]]:
         assert self._reader is not None
@@ -283,6 +290,7 @@ class MonteCarloReward:
             return dict(self._cost)
         episodes = [Group(group.task, tuple(member.episode for member in group.members)) for group in groups]
         places, metrics = self._estimate(episodes)
+        metrics |= self._confidence.remember(pair_accuracy(self._ranked))
         pairs = [(e, p) for g, some in zip(episodes, places, strict=True) for e, p in zip(g.members, some, strict=True) if p.known.any()]
         lessons = [lesson for episode, known in pairs for lesson in lessons_of(readings(episode, self._segment(episode)), known)]
         if not lessons:
@@ -299,8 +307,9 @@ class MonteCarloReward:
         return {} if self._reader is None else {"judge": self._reader.model}
 
     def state(self) -> dict[str, JSON]:
-        """None: draws are seeded by what they continue."""
-        return {}
+        """The confidence; draws are seeded by what they continue."""
+        return {"confidence": self._confidence.state()}
 
     def restore(self, state: dict[str, JSON]) -> None:
-        """Nothing to restore."""
+        """The confidence."""
+        self._confidence.restore(state["confidence"])

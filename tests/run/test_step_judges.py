@@ -1,0 +1,120 @@
+"""Judges that say a number for each step, by one key: they train, and resume to the same bits; what cannot work is said before."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepwell.build import build
+from stepwell.config import Config
+from stepwell.configure import load
+from stepwell.engine.local import LocalEngine
+from stepwell.errors import CapabilityError, ConfigError
+from stepwell.protocols import Capabilities
+from stepwell.run import train
+from stepwell.trainer import Trainer
+
+SMALL = (
+    *(f"engine.{name}" for name in ("threads=1", "width=16", "layers=1", "corpus_tasks=6", "max_length=64", "vocabulary=256")),
+    *(f"rollout.{name}" for name in ("groups=2", "group_size=2", "turns=2", "max_tokens=4")),
+    *("domain.kind=kill_driver:Luck", "cloning.steps=0", "evaluation.every=0", "evaluation.episodes=2", "steps=3"),
+    *("credit.kind=process_to_go", "optimizer.lr=0.01"),
+)
+JUDGES = {
+    "montecarlo": ["reward.kind=montecarlo", "reward.continuations=2"],
+    "montecarlo head": ["reward.kind=montecarlo", "reward.judge=head", "reward.lr=0.01", "reward.form=progress"],
+    "montecarlo label": ["reward.kind=montecarlo", "reward.judge=label", "reward.lr=0.01", "reward.label_tokens=[a,b]"],
+    "temporal": ["reward.kind=temporal", "reward.lr=0.01"],
+    "temporal shared": ["reward.kind=temporal", "reward.trunk=shared", "reward.form=value"],
+    "visits": ["reward.kind=montecarlo", "reward.source=visits", "reward.judge=head", "reward.trunk=shared"],
+}
+
+
+@pytest.fixture(autouse=True)
+def _its_own_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another folder has a kill_driver too."""
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+
+
+def config(*settings: str) -> Config:
+    return load("smoke", [*SMALL, *settings])
+
+
+def trainer(*settings: str) -> Trainer:
+    return build(config(*settings)).trainer
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path: Path, name: str) -> None:
+    """Weights of all models, and the metrics of every step but times."""
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    settings = [*JUDGES[name], "checkpoint.every=1"]
+    straight = [metrics for _, metrics in train(config(*settings), whole)]
+    run = train(config(*settings), cut)
+    assert isinstance(run, Generator)
+    pieces = [next(run)[1]]
+    run.close()
+    pieces += [metrics for _, metrics in train(config(*settings), cut, resume=True)]
+
+    def weights(folder: Path) -> dict[str, bytes]:
+        models = folder / "checkpoints" / "step-000003" / "models"
+        return {str(path.relative_to(models)): path.read_bytes() for path in sorted(models.rglob("*")) if path.is_file()}
+
+    assert weights(cut) == weights(whole)
+    assert any(n.startswith("judge/") for n in weights(whole)) == (name != "montecarlo")
+    for one, two in zip(straight, pieces, strict=True):
+        assert {k: v for k, v in one.items() if not k.startswith("time/")} == pytest.approx(
+            {k: v for k, v in two.items() if not k.startswith("time/")}, nan_ok=True, abs=0
+        )
+    assert "reward/judge_step" in straight[0]
+
+
+@pytest.mark.parametrize("name", JUDGES)
+@pytest.mark.parametrize("credit", [["credit.kind=istar"], ["credit.kind=gae", "credit.level=token"], ["credit.kind=prime"]])
+def test_any_judge_goes_with_any_credit(name: str, credit: list[str]) -> None:
+    for result in trainer(*JUDGES[name], *credit, "steps=2").run():
+        members = [member for group in result.groups for member in group.members]
+        assert any(member.scored.scored_S.any() for member in members)
+        assert all(np.isfinite(member.advantages_S).all() for member in members)
+
+
+def test_adapters(tmp_path: Path) -> None:
+    pytest.importorskip("peft", reason="adapters need peft: pip install 'stepwell[lora]'")
+    for name in ("montecarlo head", "montecarlo label", "temporal", "temporal shared"):
+        made = trainer(*JUDGES[name], "engine.policy=lora", "engine.rank=2", "steps=2")
+        assert len(list(made.run())) == 2 and set(made.models()) == {"policy", "judge"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        (["reward.kind=montecarlo", "reward.continuations=0"], r"reward\.continuations"),
+        (["reward.kind=montecarlo", "reward.judge=other"], r"reward\.judge.*none"),
+        (["reward.kind=montecarlo", "reward.discount=0"], r"reward\.discount"),
+        (["reward.kind=temporal", "reward.lam=2"], r"reward\.lam"),
+        (["reward.kind=temporal", "reward.beta=-1"], r"reward\.beta"),
+        (["reward.kind=montecarlo", "reward.budget=adaptive", "reward.first=9"], r"reward\.first is 9"),
+        (
+            ["reward.kind=montecarlo", "reward.judge=label", "reward.label_tokens=[red,red]"],
+            r"the tokens \[\d+, \d+\]; they must be different",
+        ),
+        (["reward.kind=montecarlo", "reward.judge=label", "reward.label_tokens=[a a,b]"], r"The label 'a a' is 2 tokens"),
+        (["reward.kind=montecarlo", "reward.judge=label", "reward.label_tokens=[é,b]"], r"The label 'é' is unknown to the tokenizer"),
+    ],
+)
+def test_what_cannot_work_is_said_before_sampling(settings: list[str], match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        trainer(*settings)
+
+
+@pytest.mark.parametrize("name", ["montecarlo head", "visits", "temporal"])
+def test_an_engine_without_heads_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    nothing = property(lambda self: Capabilities(kinds=frozenset({"full", "lora"}), entropy=True, values=False))
+    monkeypatch.setattr(LocalEngine, "capabilities", nothing)
+    with pytest.raises(
+        CapabilityError, match=r"reward\.kind is '(montecarlo|temporal)' with a scalar head, and this engine has only full, lora"
+    ):
+        trainer(*JUDGES[name])
