@@ -177,7 +177,7 @@ class InverseReward:
         played = [e for group in groups for e in group.members if not e.failed and e.num_tokens]
         self._drawn = self._examples.drawn(self._shown) if self._examples is not None and self._settings.updates else Drawn((), ())
         shown = [e for e in (*self._drawn.experts, *self._drawn.spoilt) if e.num_tokens]
-        columns = self._columns(played, shown)
+        columns = [*self._columns(played, played), *self._columns(shown, played)]
         cuts = [self._segment(episode) for episode in (*played, *shown)]
         per_episode = [self._reader.rows(e, s, c) for e, s, c in zip((*played, *shown), cuts, columns, strict=True)]
         said = iter(self._judge.forward([row for rows in per_episode[: len(played)] for row in rows], self._reader.form.wants))
@@ -195,9 +195,11 @@ class InverseReward:
         clip = self._settings.clip
         return _Heard(episode, steps, rows, rewards_S if clip is None else np.clip(rewards_S, -clip, clip), known_S)
 
-    def _columns(self, played: Sequence[Episode], shown: Sequence[Episode]) -> list[Columns]:
-        """The policy's and the reference's log-probs of all sampled tokens, as far as they are read."""
-        episodes = [*played, *shown]
+    def _columns(self, episodes: Sequence[Episode], played: Sequence[Episode]) -> list[Columns]:
+        """The policy's and the reference's log-probs of all sampled tokens, as far as they are read.
+
+        What was played is asked by itself, as the judge is: in the same micro-batches, equal models say equal numbers to the last bit.
+        """
         nothing = [np.full(episode.num_tokens, np.nan) for episode in episodes]
         per_episode = [episode_rows(episode) for episode in episodes]
         rows, counts = [row for made in per_episode for row in made], [len(made) for made in per_episode]
