@@ -31,12 +31,19 @@ _GAE = "GAE, arXiv 1506.02438, and PPO, arXiv 1707.06347"
 _PPO, _GSPO, _DAPO = "PPO, arXiv 1707.06347", "GSPO, arXiv 2507.18071", "DAPO, arXiv 2503.14476"
 _CISPO, _TIS = "MiniMax-M1, arXiv 2506.13585", "Ionides 2008, Truncated importance sampling"
 _KL = "Schulman 2020, Approximating KL divergence"
+_REPIRL, _REGAIL = "rePIRL, arXiv 2602.07832", "ReGAIL, arXiv 2510.01857, and AIRL, arXiv 1710.11248"
+_INVERSE_Q = "InversePRM, arXiv 2502.10325, and IQ-Learn, arXiv 2106.12142"
 
 METHODS: tuple[Method, ...] = (
     Method("reward", "reward.kind=outcome", "the end alone is paid", ""),
     Method("reward", "reward.kind=environment", "the environment's own reward of every step, beside the outcome", ""),
     Method("reward", "reward.kind=implicit", "log-ratio of a judge, co-trained by preference, to the policy that sampled", _ISTAR),
     Method("reward", "reward.kind=implicit reward.reference=frozen", "the same, to the judge's own weights at the start", _PRIME),
+    Method("reward", "reward.kind=implicit reward.objective=cross_entropy", "the same judge, taught by every outcome for itself", _PRIME),
+    Method("reward", "reward.kind=inverse", "what would have to be rewarded for experts to do what they do", _REPIRL),
+    Method("reward", "reward.kind=inverse reward.objective=discriminator", "which steps look like an expert's", _REGAIL),
+    Method("reward", "reward.kind=inverse reward.objective=iq", "the same, with rewards implied by action values", _INVERSE_Q),
+    Method("reward", "reward.kind=inverse reward.model=full", "rePIRL with the log-ratio of a second language model", _REPIRL),
     Method("reward", "reward.kind=montecarlo", "how often the policy succeeds when it goes on from the step", _SHEPHERD),
     Method("reward", "reward.kind=montecarlo reward.source=visits", "what episodes of the group came to that share the step", _AGENTPRM),
     Method(
@@ -48,6 +55,7 @@ METHODS: tuple[Method, ...] = (
     Method(
         "reward", "reward.kind=temporal", "what a step changed, by temporal differences on plain episodes", "AgentPRM, arXiv 2511.08325"
     ),
+    Method("reward", "reward.kind=labelled reward.data=FILE", "a judge fitted to steps that somebody has labelled", _SHEPHERD),
     Method("credit", "credit.kind=grpo", "outcomes of a group, centred and divided by their standard deviation", _GRPO),
     Method("credit", "credit.kind=drgrpo", "outcomes of a group, centred", _DRGRPO),
     Method("credit", "credit.kind=rloo", "an outcome minus the mean of the others of its group", _RLOO),
@@ -58,7 +66,7 @@ METHODS: tuple[Method, ...] = (
     Method("credit", "credit.kind=reinforce_pp_baseline", "outcomes less their group's mean, whitened over the batch", _REINFORCE_PP),
     Method("credit", "credit.kind=process_supervision", "standardised step rewards, summed to the end", "DeepSeekMath, arXiv 2402.03300"),
     Method("credit", "credit.kind=prime", "step rewards to come, less what a step of the others earned on average", _PRIME),
-    Method("credit", "credit.kind=repirl", "rewards to come, against those still going at the same step", "rePIRL, arXiv 2602.07832"),
+    Method("credit", "credit.kind=repirl", "rewards to come, against those still going at the same step", _REPIRL),
     Method("credit", "credit.kind=gigpo", "the outcome's advantage, and turns from the same state compared", "GiGPO, arXiv 2505.10978"),
     Method("credit", "credit.kind=min_form", "an episode is worth what its worst step is", "PURE, arXiv 2504.15275"),
     Method("credit", "credit.kind=suffix", "the outcome's advantage, less a price for leaving the policy at the start", _PRL),

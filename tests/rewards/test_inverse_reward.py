@@ -373,10 +373,7 @@ def test_settings_are_checked() -> None:
         head.reward(memory=1.0)
     with pytest.raises(ConfigError, match=r"spoilt copies of demonstrations with objective 'irl'.*reward.objective=discriminator"):
         head.reward(Examples(demonstration, copies=1, replay=replay))
-    for made in (
-        lambda: Examples(demonstration, size=0),
-        lambda: Examples(demonstration, copies=1),
-        lambda: Examples(demonstration, copies=-1),
-    ):
-        with pytest.raises(ConfigError, match=r"needs at least"):
-            made()
+    wrong_examples: tuple[dict[str, Any], ...] = ({"size": 0}, {"copies": 1}, {"copies": -1, "replay": replay})
+    for wrong in wrong_examples:
+        with pytest.raises(ConfigError, match="needs at least"):
+            Examples(demonstration, **wrong)
