@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from stepwell.config import Config
-from stepwell.config.judges import FittedSettings, HeadSettings, MonteCarloConfig, TemporalConfig
+from stepwell.config.judges import FittedSettings, HeadSettings, LabelledConfig, MonteCarloConfig, TemporalConfig
 from stepwell.crediting import segment_of
 from stepwell.errors import ConfigError
 from stepwell.protocols import Model, ModelSpec, OptimizerSpec, ProcessReward
 from stepwell.rewards.fitted import HeadReader, LabelReader, Reader, check_head
+from stepwell.rewards.labelled import LabelledReward, LabelledSettings, encoded
 from stepwell.rewards.montecarlo import MonteCarloReward, MonteCarloSettings
 from stepwell.rewards.temporal import TemporalReward, TemporalSettings
+from stepwell.step_labels import Labels, read_step_labels
 from stepwell.world import World
 
 __all__ = ["label_ids", "step_judge"]
@@ -26,6 +31,8 @@ def step_judge(config: Config, world: World) -> Callable[[], ProcessReward] | No
         return _montecarlo(config, reward, world)
     if isinstance(reward, TemporalConfig):
         return _temporal(config, reward, world)
+    if isinstance(reward, LabelledConfig):
+        return _labelled(config, reward, world)
     return None
 
 
@@ -44,6 +51,20 @@ def _temporal(config: Config, reward: TemporalConfig, world: World) -> Callable[
     settings = TemporalSettings(**reward.model_dump(include=names))
     head = _head(reward, world, reward.kind)
     return lambda: TemporalReward(head(), settings, segment_of(config))
+
+
+def _labelled(config: Config, reward: LabelledConfig, world: World) -> Callable[[], ProcessReward]:
+    names = {"pay", "form", "warm", "updates", "batch", "held_out", "lr"}
+    settings = LabelledSettings(**reward.model_dump(include=names))
+    data = encoded(
+        read_step_labels(Path(reward.data), Labels(reward.scale, reward.neutral, reward.mark)),
+        lambda prompt: world.player.chat.converse(prompt).context(),
+        lambda text: np.array(world.tokenizer.encode(text, add_special_tokens=False), np.int64),
+        separator=reward.separator,
+        max_length=reward.max_length or world.player.limits.context,
+    )
+    reader = _reader(config, reward, world, reward.judge)
+    return lambda: LabelledReward(reader(), data, settings, segment=segment_of(config), seed=world.seed)
 
 
 # -- what is fitted -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from stepwell.config.settings import Count, NotNegative, Positive, Settings, Share
 
-__all__ = ["FittedSettings", "HeadSettings", "MonteCarloConfig", "TemporalConfig"]
+__all__ = ["FittedSettings", "HeadSettings", "LabelledConfig", "MonteCarloConfig", "TemporalConfig"]
 
 Pay = Literal["success", "score"]
 Form = Literal["value", "progress"]
@@ -76,3 +76,34 @@ class TemporalConfig(HeadSettings):
     """What an episode is that was cut from outside: one that goes on as the judge expects, or one that is over as it stands."""
     updates: Count = 2
     """Gradient steps of the judge on each batch."""
+
+
+class LabelledConfig(FittedSettings):
+    """A judge fitted to steps that somebody has labelled (PRM800K, Math-Shepherd's data, or your own)."""
+
+    kind: Literal["labelled"] = "labelled"
+    pay: Pay = "success"
+    data: str
+    """A JSONL file of labelled solutions, in one of three layouts."""
+    judge: Literal["head", "label"] = "head"
+    """`head`: a scalar. `label`: a language model that says a label token."""
+    form: Form = "value"
+    """`value`: how good the text is up to the end of the step; `progress`: what the step changed."""
+    scale: Literal["share", "rating"] = "share"
+    """Of labels: true, false or a number in [0, 1]; or -1, 0 and 1."""
+    neutral: Share = 0.5
+    """What a rating of 0 is worth."""
+    mark: str = "ки"
+    """What stands after each step in Math-Shepherd's layout."""
+    separator: str = "\n\n"
+    """What ends a step when a solution is shown to the judge."""
+    max_length: Count | None = None
+    """Of a solution, in tokens; steps beyond it are left out with their labels. None is what the model can read."""
+    warm: Annotated[int, Field(ge=0)] = 200
+    """Updates before the first episode is scored."""
+    updates: Annotated[int, Field(ge=0)] = 0
+    """Updates on each batch besides."""
+    batch: Count = 16
+    """Solutions of an update."""
+    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Share of the solutions that is measured on, not learnt from."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from stepwell.config.inverse import InverseConfig
-from stepwell.config.judges import MonteCarloConfig, TemporalConfig
+from stepwell.config.judges import LabelledConfig, MonteCarloConfig, TemporalConfig
 from stepwell.config.settings import CUSTOM, CustomConfig, NotNegative, Positive, Settings, kind_of
 
 __all__ = [
@@ -63,6 +63,7 @@ RewardConfig = Annotated[
     | Annotated[InverseConfig, Tag("inverse")]
     | Annotated[MonteCarloConfig, Tag("montecarlo")]
     | Annotated[TemporalConfig, Tag("temporal")]
+    | Annotated[LabelledConfig, Tag("labelled")]
     | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(kind_of),
 ]

@@ -36,6 +36,7 @@ __all__ = [
     "ranked",
     "read",
     "readings",
+    "said_about",
     "step_rewards",
 ]
 
@@ -265,6 +266,19 @@ def read(reader: Reader, episodes: Sequence[Episode], steps: Sequence[Steps]) ->
             worth[reading.places], known[reading.places] = next(said), True
         made.append(Places(worth, known))
     return made
+
+
+def said_about(reader: Reader, groups: Sequence[Group[Episode]], steps: Sequence[Sequence[Steps]]) -> list[list[Places]]:
+    """What a reader says about every episode of these groups; nothing about one that failed."""
+    alive = [(e, s) for group, cuts in zip(groups, steps, strict=True) for e, s in zip(group.members, cuts, strict=True) if not e.failed]
+    said = iter(read(reader, [e for e, _ in alive], [s for _, s in alive]))
+    return [
+        [
+            Places(np.zeros(len(cut) + 1), np.zeros(len(cut) + 1, np.bool_)) if episode.failed else next(said)
+            for episode, cut in zip(group.members, cuts, strict=True)
+        ]
+        for group, cuts in zip(groups, steps, strict=True)
+    ]
 
 
 def step_rewards(places: Places, steps: Steps, form: Form, discount: float = 1.0) -> tuple[Floats, Bools]:

@@ -16,7 +16,7 @@ from stepwell.credit.segment import Segment, by_turn
 from stepwell.errors import ConfigError
 from stepwell.protocols import Saveable
 from stepwell.rewards.confidence import Confidence, pair_accuracy
-from stepwell.rewards.fitted import Form, Places, Reader, attached, lessons_of, ranked, read, readings, step_rewards
+from stepwell.rewards.fitted import Form, Places, Reader, attached, lessons_of, ranked, readings, said_about, step_rewards
 from stepwell.rewards.outcome import Pay, paid
 from stepwell.rollout import Prefix
 from stepwell.types import JSON, Episode, Group, Metrics, Scored, Steps
@@ -263,7 +263,7 @@ class MonteCarloReward:
         if self._reader is None:
             places, self._cost = self._estimate(groups)
         else:
-            places = self._said(groups, steps)
+            places = said_about(self._reader, groups, steps)
         rewards = [
             [step_rewards(one, cut, self._settings.form, self._settings.discount) for one, cut in zip(some, cuts, strict=True)]
             for some, cuts in zip(places, steps, strict=True)
@@ -271,18 +271,6 @@ class MonteCarloReward:
         scored = attached(groups, steps, rewards, self._settings.pay, confidence=self._confidence.value)
         self._ranked = [] if self._reader is None else ranked(scored, places)
         return scored
-
-    def _said(self, groups: Sequence[Group[Episode]], steps: Sequence[Sequence[Steps]]) -> list[list[Places]]:
-        assert self._reader is not None
-        alive = [(e, s) for g, cuts in zip(groups, steps, strict=True) for e, s in zip(g.members, cuts, strict=True) if not e.failed]
-        said = iter(read(self._reader, [e for e, _ in alive], [s for _, s in alive]))
-        return [
-            [
-                Places(np.zeros(len(s) + 1), np.zeros(len(s) + 1, np.bool_)) if e.failed else next(said)
-                for e, s in zip(g.members, cuts, strict=True)
-            ]
-            for g, cuts in zip(groups, steps, strict=True)
-        ]
 
     def learn(self, groups: Sequence[Group[Scored]]) -> Metrics:
         """What the estimates cost; with a reader, it is taught them."""

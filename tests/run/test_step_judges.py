@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from pathlib import Path
 
@@ -29,6 +30,8 @@ JUDGES = {
     "montecarlo label": ["reward.kind=montecarlo", "reward.judge=label", "reward.lr=0.01", "reward.label_tokens=[a,b]"],
     "temporal": ["reward.kind=temporal", "reward.lr=0.01"],
     "temporal shared": ["reward.kind=temporal", "reward.trunk=shared", "reward.form=value"],
+    "labelled": ["reward.kind=labelled", "reward.lr=0.01", "reward.warm=3", "reward.batch=2"],
+    "labelled label": ["reward.kind=labelled", "reward.judge=label", "reward.label_tokens=[a,b]", "reward.warm=2", "reward.updates=1"],
     "visits": ["reward.kind=montecarlo", "reward.source=visits", "reward.judge=head", "reward.trunk=shared"],
 }
 
@@ -39,8 +42,16 @@ def _its_own_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parent)
 
 
+@pytest.fixture(autouse=True)
+def _labels_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [{"prompt": "say red", "steps": ["say red", "say blue"], "labels": [True, n % 2 == 0]} for n in range(4)]
+    (tmp_path / "labels.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    monkeypatch.chdir(tmp_path)
+
+
 def config(*settings: str) -> Config:
-    return load("smoke", [*SMALL, *settings])
+    data = ["reward.data=labels.jsonl", "reward.separator=;"] if "reward.kind=labelled" in settings else []
+    return load("smoke", [*SMALL, *settings, *data])
 
 
 def trainer(*settings: str) -> Trainer:
@@ -83,7 +94,7 @@ def test_any_judge_goes_with_any_credit(name: str, credit: list[str]) -> None:
 
 def test_adapters(tmp_path: Path) -> None:
     pytest.importorskip("peft", reason="adapters need peft: pip install 'stepwell[lora]'")
-    for name in ("montecarlo head", "montecarlo label", "temporal", "temporal shared"):
+    for name in ("montecarlo head", "montecarlo label", "temporal", "temporal shared", "labelled"):
         made = trainer(*JUDGES[name], "engine.policy=lora", "engine.rank=2", "steps=2")
         assert len(list(made.run())) == 2 and set(made.models()) == {"policy", "judge"}
 
@@ -95,6 +106,8 @@ def test_adapters(tmp_path: Path) -> None:
         (["reward.kind=montecarlo", "reward.judge=other"], r"reward\.judge.*none"),
         (["reward.kind=montecarlo", "reward.discount=0"], r"reward\.discount"),
         (["reward.kind=temporal", "reward.lam=2"], r"reward\.lam"),
+        (["reward.kind=labelled", "reward.warm=0"], r"reward\.warm and reward\.updates are both 0"),
+        (["reward.kind=labelled", "reward.max_length=5"], r"No labelled step fits into 5 tokens"),
         (["reward.kind=temporal", "reward.beta=-1"], r"reward\.beta"),
         (["reward.kind=montecarlo", "reward.budget=adaptive", "reward.first=9"], r"reward\.first is 9"),
         (
