@@ -8,19 +8,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from builders import make_episode
+from exact_expectations import cave_world
 from speakers import Script, Scripted, toy_speaker
 
 from stepwell.credit import by_token, by_turn
 from stepwell.engine.batch import episode_rows
 from stepwell.engine.local import Budget, LocalEngine, LocalModel
 from stepwell.errors import CapabilityError, ConfigError, StaleWeightsError
-from stepwell.losses import CloningLoss, PreferenceLoss
+from stepwell.losses import CloningLoss, OutcomeLoss, PreferenceLoss
 from stepwell.protocols import ModelSpec, OptimizerSpec, ProcessReward
 from stepwell.rewards.implicit import ImplicitReward, ImplicitSettings
 from stepwell.rewards.outcome import EnvironmentReward, OutcomeReward
 from stepwell.rollout import rollout
+from stepwell.seeding import generator
 from stepwell.testing import check_reward
-from stepwell.types import Ending, EndingKind, Episode, Group, Verdict
+from stepwell.types import Ending, EndingKind, Episode, Group, Row, Verdict
 
 BETA = 0.5
 
@@ -336,3 +338,104 @@ def test_models_and_state() -> None:
     reward = made.reward()
     reward.restore(reward.state())
     assert len(by_turn(make_episode([2, 3]))) == 2
+
+
+# -- outcomes, each for itself ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reference", ["moving", "frozen"])
+def test_a_judge_of_outcomes_learns_without_pairs(reference: str) -> None:
+    """PRIME's cross-entropy with soft labels: groups of one, so that there is never a pair. Pairs of other groups' episodes say how far."""
+    made = world()
+    reward = made.reward(reference=reference, lr=5e-3, objective="cross_entropy")
+    assert reward.learn(reward.score(made.play(6, 1)))["judge/loss"] == pytest.approx(np.log(2))
+    before = {name: p.detach().clone() for name, p in made.judge.params.items()}
+    for _ in range(5):
+        metrics = reward.learn(reward.score(made.play(24, 1)))
+        assert metrics["judge/mixed_groups"] == 0.0
+        assert np.isnan(metrics["judge/fresh_pair_accuracy"])
+    assert "judge/confidence" not in metrics
+    accuracy = reward.learn(reward.score(made.play(6)))["judge/fresh_pair_accuracy"]
+    assert accuracy > 0.75
+    assert all(float((p.detach() - before[name]).abs().max()) > 0 for name, p in made.judge.params.items())
+    assert made.policy.version == 0
+
+
+def test_outcomes_that_are_all_equal_teach_outcomes_and_no_pairs() -> None:
+    """A flat group has no pair: preference leaves it out and says so, cross-entropy moves the judge towards the outcome."""
+    for objective in ("preference", "cross_entropy"):
+        made = world()
+        flat = [Group(group.task, tuple(replace(e, verdict=Verdict.of(1.0)) for e in group.members)) for group in made.play(2)]
+        reward = made.reward(lr=5e-3, objective=objective)
+        metrics = reward.learn(reward.score(flat))
+        assert metrics["judge/mixed_groups"] == 0.0
+        assert made.judge.version == ("judge/loss" in metrics) == (objective == "cross_entropy")
+        totals = [m.rewards["judge"].sum() for group in reward.score(flat) for m in group.members]
+        assert np.mean(totals) > 0.1 if objective == "cross_entropy" else not any(totals)
+
+
+def test_scores_that_are_no_probabilities_are_refused_by_cross_entropy() -> None:
+    made = world()
+    (group,) = made.play(1)
+    reward = made.reward(objective="cross_entropy")
+    scored = reward.score([Group(group.task, tuple(replace(e, verdict=Verdict.of(10.0)) for e in group.members))])
+    with pytest.raises(ConfigError, match=r"lie in \[0, 1\], and these reach from 10 to 10; scale the domain's scores, pay success"):
+        reward.learn(scored)
+
+
+def test_the_whole_episode_is_paid_at_its_end() -> None:
+    """U14: a sum of log-ratios does not depend on how the text is cut, by tokens, turns or not at all."""
+    made = world()
+    groups = made.play(2)
+    move(made.judge, groups)
+    steps, tokens, whole = (
+        ImplicitReward(made.judge, made.policy, ImplicitSettings(beta=BETA, unit=unit), segment).score(groups)  # type: ignore[arg-type]
+        for unit, segment in (("step", by_turn), ("step", by_token), ("episode", by_turn))
+    )
+    for one, other, end in zip(
+        *([m for group in made_groups for m in group.members] for made_groups in (steps, tokens, whole)), strict=True
+    ):
+        total = one.rewards["judge"].sum()
+        assert other.rewards["judge"].sum() == pytest.approx(total, abs=1e-6)
+        assert end.rewards["judge"].tolist() == [0.0] * (len(end.steps) - 1) + [pytest.approx(total, abs=1e-6)]
+        assert end.scored_S.all()
+
+
+def test_an_episode_of_which_a_model_says_no_number_is_unscored_and_counted() -> None:
+    made = world()
+    groups = made.play(2)
+    forward = made.judge.forward
+
+    def broken(rows: Sequence[Row], want: frozenset[str] = frozenset()) -> list[dict[str, np.ndarray]]:
+        said = forward(rows, want)
+        said[0]["logprobs"][-1] = np.nan
+        return said
+
+    made.judge.forward = broken  # type: ignore[method-assign]
+    reward = made.reward(lr=5e-3)
+    scored = reward.score(groups)
+    assert [bool(m.scored_S.any()) for group in scored for m in group.members] == [False] + [True] * 7
+    assert not scored[0].members[0].rewards["judge"].any()
+    metrics = reward.learn(scored)
+    assert metrics["judge/not_finite"] == 1
+    assert np.isfinite(metrics["judge/loss"])
+    assert metrics["judge/grad_norm"] > 0
+
+
+def test_the_sum_so_far_is_the_soft_value_of_what_is_to_come() -> None:
+    """ImplicitPRM, proposition 3.1, exactly: `sum up to t of beta log(judge / ref) = beta log E_ref[exp(r / beta) | up to t]`."""
+    beta, cave = 0.3, cave_world(spread=0.7, seed=1)
+    judge = cave.model.engine.model("judge", ModelSpec(optimizer=OptimizerSpec(kind="sgd", max_grad_norm=1e9)))
+    rows = [episode_rows(episode, label=generator("outcome", n).random(), index=n)[0] for n, episode in enumerate(cave.episodes)]
+    ref = [made["logprobs"] for made in cave.model.forward(rows)]
+    judge.backward([replace(row, ref_logprobs=r) for row, r in zip(rows, ref, strict=True)], OutcomeLoss(beta))
+    judge.step(20.0)
+    ratio = [beta * (made["logprobs"] - r) for made, r in zip(judge.forward(rows), ref, strict=True)]
+    assert max(np.abs(r).max() for r in ratio) > 0.05
+    said = [tuple(row.ids[row.targets].tolist()) for row in rows]
+    for words, r in zip(said, ratio, strict=True):
+        for t in range(1, len(words)):
+            to_come = [n for n, other in enumerate(said) if other[:t] == words[:t]]
+            chance = cave.probabilities[to_come] / cave.probabilities[to_come].sum()
+            soft = beta * np.log(chance @ np.exp([ratio[n].sum() / beta for n in to_come]))
+            assert r[:t].sum() == pytest.approx(soft, abs=1e-12)
