@@ -9,10 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from stepwell.config import Config
-from stepwell.config.judges import FittedSettings, HeadSettings, LabelledConfig, MonteCarloConfig, TemporalConfig
+from stepwell.config.judges import EntropyConfig, FittedSettings, HeadSettings, LabelledConfig, MonteCarloConfig, TemporalConfig
 from stepwell.crediting import segment_of
 from stepwell.errors import ConfigError
 from stepwell.protocols import Model, ModelSpec, OptimizerSpec, ProcessReward
+from stepwell.rewards.entropy import EntropyReward, EntropySettings
 from stepwell.rewards.fitted import HeadReader, LabelReader, Reader, check_head
 from stepwell.rewards.labelled import LabelledReward, LabelledSettings, encoded
 from stepwell.rewards.montecarlo import MonteCarloReward, MonteCarloSettings
@@ -33,6 +34,9 @@ def step_judge(config: Config, world: World) -> Callable[[], ProcessReward] | No
         return _temporal(config, reward, world)
     if isinstance(reward, LabelledConfig):
         return _labelled(config, reward, world)
+    if isinstance(reward, EntropyConfig):
+        charges = EntropySettings(**reward.model_dump(include={"pay", "beta", "form", "since", "split"}))
+        return lambda: EntropyReward(world.policy, charges, segment_of(config))
     return None
 
 

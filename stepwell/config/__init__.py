@@ -23,7 +23,7 @@ from stepwell.config.credits import (
 from stepwell.config.domains import CaveConfig, DomainConfig, MazeConfig, ShopConfig, WebShopConfig
 from stepwell.config.engines import ChatConfig, CloningOptimizerConfig, EngineConfig, LocalEngineConfig, OptimizerConfig, TinyEngineConfig
 from stepwell.config.inverse import InverseConfig
-from stepwell.config.judges import FittedSettings, HeadSettings, LabelledConfig, MonteCarloConfig, TemporalConfig
+from stepwell.config.judges import EntropyConfig, FittedSettings, HeadSettings, LabelledConfig, MonteCarloConfig, TemporalConfig
 from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, UniformConfig
 from stepwell.config.rewards import EnvironmentRewardConfig, ImplicitConfig, OutcomeRewardConfig, RewardConfig
 from stepwell.config.run import CheckpointConfig, Config, EvaluationConfig, TrackingConfig
@@ -43,6 +43,7 @@ __all__ = [
     "CustomConfig",
     "DomainConfig",
     "EngineConfig",
+    "EntropyConfig",
     "EnvironmentRewardConfig",
     "EvaluationConfig",
     "FittedSettings",

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from stepwell.config.settings import Count, NotNegative, Positive, Settings, Share
 
-__all__ = ["FittedSettings", "HeadSettings", "LabelledConfig", "MonteCarloConfig", "TemporalConfig"]
+__all__ = ["EntropyConfig", "FittedSettings", "HeadSettings", "LabelledConfig", "MonteCarloConfig", "TemporalConfig"]
 
 Pay = Literal["success", "score"]
 Form = Literal["value", "progress"]
@@ -107,3 +107,18 @@ class LabelledConfig(FittedSettings):
     """Solutions of an update."""
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Share of the solutions that is measured on, not learnt from."""
+
+
+class EntropyConfig(Settings):
+    """Steps pay for leaving the policy at the start (PRL, FRPO), and may be handed shares of the outcome."""
+
+    kind: Literal["entropy"] = "entropy"
+    pay: Pay = "success"
+    beta: NotNegative = 0.01
+    """Price of a nat."""
+    form: Literal["suffix", "immediate"] = "suffix"
+    """What a step pays for: all that is still to come from it on, or its own tokens alone."""
+    since: Literal["first", "last"] = "first"
+    """Token of the step from which the suffix is summed."""
+    split: Literal["none", "uniform", "progress"] = "none"
+    """How the outcome is shared out among the steps besides; `progress` gives more to later ones."""
