@@ -129,7 +129,7 @@ class DiscriminatorLoss:
     With `logit="f"` the best f is `log p_expert - log p_policy` of the step; with `logit="airl"` the logit is `f - log pi`, and the best f
     is `log p_expert` (up to the shares of the two in the batch). There is no partition function.
 
-    Source: ReGAIL, arXiv 2510.01857, and AIRL, arXiv 1710.11248, equation 4 (`D = exp f / (exp f + pi)`).
+    Source: ReGAIL, arXiv 2510.01857, and AIRL, arXiv 1710.11248 (`D = exp f / (exp f + pi)`).
 
     Reads `batch.label`, in [0, 1] (smoothed: `(1 - smoothing) label + smoothing / 2`), `batch.episode` (rows are joined),
     `batch.old_logprobs` (for `airl`: log pi of what a target stands for) and what the form reads. `batch.weight`: that of the

@@ -87,7 +87,7 @@ class OutcomeLoss:
     averaged over episodes. Its gradient with respect to R is `beta (sigmoid(beta R) - y)`: a soft label y in (0, 1), such as the share of
     tests that pass, has its minimum at `R = log(y / (1 - y)) / beta`. log 2 where judge equals reference.
 
-    Source: PRIME, arXiv 2502.01456, equation 5, and ImplicitPRM, arXiv 2412.01981. Differs from the authors' code in that the sigmoid is
+    Source: PRIME, arXiv 2502.01456, and ImplicitPRM, arXiv 2412.01981. Differs from the authors' code in that the sigmoid is
     not computed before its log: far from the label there is still a gradient.
 
     Reads `batch.label` (NaN is unscored and counts nowhere), `batch.episode` (rows of one episode are summed) and `batch.ref_logprobs`.

@@ -423,7 +423,7 @@ def test_an_episode_of_which_a_model_says_no_number_is_unscored_and_counted() ->
 
 
 def test_the_sum_so_far_is_the_soft_value_of_what_is_to_come() -> None:
-    """ImplicitPRM, proposition 3.1, exactly: `sum up to t of beta log(judge / ref) = beta log E_ref[exp(r / beta) | up to t]`."""
+    """ImplicitPRM's identity, exactly: `sum up to t of beta log(judge / ref) = beta log E_ref[exp(r / beta) | up to t]`."""
     beta, cave = 0.3, cave_world(spread=0.7, seed=1)
     judge = cave.model.engine.model("judge", ModelSpec(optimizer=OptimizerSpec(kind="sgd", max_grad_norm=1e9)))
     rows = [episode_rows(episode, label=generator("outcome", n).random(), index=n)[0] for n, episode in enumerate(cave.episodes)]
