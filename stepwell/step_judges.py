@@ -9,14 +9,24 @@ from typing import Any, Literal
 import numpy as np
 
 from stepwell.config import Config
-from stepwell.config.judges import EntropyConfig, FittedSettings, HeadSettings, LabelledConfig, MonteCarloConfig, TemporalConfig
+from stepwell.config.judges import (
+    EntropyConfig,
+    FittedSettings,
+    HeadSettings,
+    LabelledConfig,
+    MonteCarloConfig,
+    SoftQConfig,
+    TemporalConfig,
+)
 from stepwell.crediting import segment_of
 from stepwell.errors import ConfigError
+from stepwell.experts import Source, demonstrations
 from stepwell.protocols import Model, ModelSpec, OptimizerSpec, ProcessReward
 from stepwell.rewards.entropy import EntropyReward, EntropySettings
 from stepwell.rewards.fitted import HeadReader, LabelReader, Reader, check_head
 from stepwell.rewards.labelled import LabelledReward, LabelledSettings, encoded
 from stepwell.rewards.montecarlo import MonteCarloReward, MonteCarloSettings
+from stepwell.rewards.soft_q import SoftQReward, SoftQSettings
 from stepwell.rewards.temporal import TemporalReward, TemporalSettings
 from stepwell.step_labels import Labels, read_step_labels
 from stepwell.world import World
@@ -34,6 +44,8 @@ def step_judge(config: Config, world: World) -> Callable[[], ProcessReward] | No
         return _temporal(config, reward, world)
     if isinstance(reward, LabelledConfig):
         return _labelled(config, reward, world)
+    if isinstance(reward, SoftQConfig):
+        return _soft_q(config, reward, world)
     if isinstance(reward, EntropyConfig):
         charges = EntropySettings(**reward.model_dump(include={"pay", "beta", "form", "since", "split"}))
         return lambda: EntropyReward(world.policy, charges, segment_of(config))
@@ -71,6 +83,24 @@ def _labelled(config: Config, reward: LabelledConfig, world: World) -> Callable[
     return lambda: LabelledReward(reader(), data, settings, segment=segment_of(config), seed=world.seed)
 
 
+def _soft_q(config: Config, reward: SoftQConfig, world: World) -> Callable[[], ProcessReward]:
+    names = {"pay", "beta", "form", "lam", "lr", "value_lr", "updates", "warm", "batch"}
+    settings = SoftQSettings(**reward.model_dump(include=names))
+    check_head(world.engine.capabilities, reward.kind)
+    judge = language_model_spec(config, reward.max_grad_norm, temperature=config.rollout.temperature)
+    value = ModelSpec(kind="head", of="judge", trunk=reward.trunk, optimizer=OptimizerSpec(max_grad_norm=reward.max_grad_norm))
+    source = Source(reward.demonstrations, "reward.demonstrations", "or learn online alone (reward.warm=0)", draws="judge's demonstration")
+    demonstration = demonstrations(config, world.domain, world.player, source) if reward.warm else None
+    if demonstration is not None:
+        demonstration(0)
+
+    def make() -> ProcessReward:
+        models = world.engine.model("judge", judge), world.engine.model("judge_value", value)
+        return SoftQReward(*models, settings, segment=segment_of(config), demonstration=demonstration)
+
+    return make
+
+
 # -- what is fitted -----------------------------------------------------------------------------------------------------------
 
 
@@ -91,13 +121,14 @@ def _head(reward: HeadSettings, world: World, kind: str) -> Callable[[], Model]:
     return lambda: world.engine.model("judge", spec)
 
 
-def language_model_spec(config: Config, max_grad_norm: float) -> ModelSpec:
+def language_model_spec(config: Config, max_grad_norm: float, *, temperature: float = 1.0) -> ModelSpec:
     """A second language model that starts as the policy: full weights, or an adapter where the policy is one."""
     return ModelSpec(
         kind=config.engine.policy,
         of="policy",
         rank=config.engine.rank,
         alpha=config.engine.alpha,
+        temperature=temperature,
         optimizer=OptimizerSpec(max_grad_norm=max_grad_norm),
     )
 

@@ -56,6 +56,12 @@ METHODS: tuple[Method, ...] = (
         "reward", "reward.kind=temporal", "what a step changed, by temporal differences on plain episodes", "AgentPRM, arXiv 2511.08325"
     ),
     Method("reward", "reward.kind=labelled reward.data=FILE", "a judge fitted to steps that somebody has labelled", _SHEPHERD),
+    Method(
+        "reward",
+        "reward.kind=soft_q",
+        "log-ratio of a judge that comes to be the soft-optimal policy, with values",
+        "DQO, arXiv 2410.09302",
+    ),
     Method("reward", "reward.kind=entropy", "a price for leaving the policy at the start, from the step on", _PRL),
     Method("reward", "reward.kind=entropy reward.form=immediate", "the same for the step's own tokens alone: a baseline", ""),
     Method("reward", "reward.kind=entropy reward.split=uniform", "the outcome handed out in equal shares: a baseline", ""),

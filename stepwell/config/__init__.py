@@ -23,7 +23,15 @@ from stepwell.config.credits import (
 from stepwell.config.domains import CaveConfig, DomainConfig, MazeConfig, ShopConfig, WebShopConfig
 from stepwell.config.engines import ChatConfig, CloningOptimizerConfig, EngineConfig, LocalEngineConfig, OptimizerConfig, TinyEngineConfig
 from stepwell.config.inverse import InverseConfig
-from stepwell.config.judges import EntropyConfig, FittedSettings, HeadSettings, LabelledConfig, MonteCarloConfig, TemporalConfig
+from stepwell.config.judges import (
+    EntropyConfig,
+    FittedSettings,
+    HeadSettings,
+    LabelledConfig,
+    MonteCarloConfig,
+    SoftQConfig,
+    TemporalConfig,
+)
 from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, UniformConfig
 from stepwell.config.rewards import EnvironmentRewardConfig, ImplicitConfig, OutcomeRewardConfig, RewardConfig
 from stepwell.config.run import CheckpointConfig, Config, EvaluationConfig, TrackingConfig
@@ -71,6 +79,7 @@ __all__ = [
     "RewardConfig",
     "RolloutConfig",
     "ShopConfig",
+    "SoftQConfig",
     "SuffixCredit",
     "TemporalConfig",
     "TinyEngineConfig",

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from stepwell.config.settings import Count, NotNegative, Positive, Settings, Share
 
-__all__ = ["EntropyConfig", "FittedSettings", "HeadSettings", "LabelledConfig", "MonteCarloConfig", "TemporalConfig"]
+__all__ = ["EntropyConfig", "FittedSettings", "HeadSettings", "LabelledConfig", "MonteCarloConfig", "SoftQConfig", "TemporalConfig"]
 
 Pay = Literal["success", "score"]
 Form = Literal["value", "progress"]
@@ -122,3 +122,29 @@ class EntropyConfig(Settings):
     """Token of the step from which the suffix is summed."""
     split: Literal["none", "uniform", "progress"] = "none"
     """How the outcome is shared out among the steps besides; `progress` gives more to later ones."""
+
+
+class SoftQConfig(Settings):
+    """A language model and a value that make soft Bellman's equation true: the soft-optimal policy as judge (DQO)."""
+
+    kind: Literal["soft_q"] = "soft_q"
+    pay: Pay = "success"
+    beta: Positive = 0.05
+    form: Form = "progress"
+    """`progress`: Q - V, the log-ratio of the step; `value`: Q."""
+    lam: Share = 1.0
+    """1 is right about whole episodes, 0 about single steps, as far as the values after them are."""
+    lr: Positive = 1e-6
+    value_lr: Positive = 1e-3
+    """Learning rate of the values."""
+    trunk: Literal["shared", "own"] = "shared"
+    """What the values read: the judge's hidden states without gradient into them, or a model of their own."""
+    updates: Annotated[int, Field(ge=0)] = 1
+    """Gradient steps on each batch of fresh episodes: online."""
+    warm: Annotated[int, Field(ge=0)] = 0
+    """Gradient steps on demonstrations before the first episode is scored: offline."""
+    batch: Count = 16
+    """Demonstrations of such a step."""
+    demonstrations: str = "expert"
+    """Of the offline steps: the domain's expert's, or a file's."""
+    max_grad_norm: Positive = 1.0
