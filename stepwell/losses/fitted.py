@@ -168,7 +168,7 @@ class PromiseLoss:
         loss = 0.5 * (weight * (values - targets) ** 2).sum()
         tallies = _tallies(loss, (values - targets).abs(), weight)
         assert outputs.values is not None
-        ends = (counting(batch) & (batch.step >= 0))[:, 1:]
+        ends = (counting(batch) & (batch.step >= 0))[:, 1:] & batch.mask[:, :-1]
         change = (outputs.values[:, 1:] - outputs.values[:, :-1])[ends]
         share, wanted = batch.weight[:, 1:][ends], batch.advantage[:, 1:][ends]
         loss = loss + 0.5 * self.beta * (share * (change - wanted) ** 2).sum()
