@@ -4,7 +4,25 @@ from __future__ import annotations
 
 import math
 
-from stepwell.losses import Cispo, Clip, CloningLoss, Masked, PolicyLoss, PreferenceLoss, Reinforce, Truncated
+from stepwell.losses import (
+    Cispo,
+    Clip,
+    CloningLoss,
+    DiscriminatorLoss,
+    FitLoss,
+    InverseLoss,
+    InverseQLoss,
+    LogRatio,
+    Masked,
+    OutcomeLoss,
+    PolicyLoss,
+    PreferenceLoss,
+    PromiseLoss,
+    Reinforce,
+    Scalar,
+    SoftQLoss,
+    Truncated,
+)
 from stepwell.losses.value import ValueLoss
 from stepwell.protocols import Loss
 
@@ -29,11 +47,25 @@ LOSSES: dict[str, Loss] = {
     "masked": PolicyLoss(old="given", correction=Masked(0.5, 1.5)),
     "cloning": CloningLoss(),
     "preference": PreferenceLoss(beta=0.5),
+    "outcome": OutcomeLoss(beta=0.5),
+    "inverse": InverseLoss(LogRatio(0.5), "raw", total="cumulative"),
+    "inverse scalar": InverseLoss(Scalar(), "length"),
+    "inverse uniform": InverseLoss(Scalar(), "uniform"),
+    "discriminator": DiscriminatorLoss(LogRatio(0.5)),
+    "airl": DiscriminatorLoss(Scalar("none"), logit="airl"),
+    "inverse q": InverseQLoss(0.9),
+    "fitted": FitLoss("square"),
+    "promise": PromiseLoss(0.5),
+    "soft q": SoftQLoss(0.5),
     "value": ValueLoss(),
     "value without clip": ValueLoss(clip=None),
 }
-SMOOTH = ("given", "clip", "importance sampling", "truncated", "masked", "cloning", "preference", "value", "value without clip")
-"""Those without parts that are constant on purpose: pooled and detached ratios, CISPO's weight, straight-through KL."""
+SMOOTH = (
+    *("fitted", "promise", "soft q"),
+    *("given", "clip", "importance sampling", "truncated", "masked", "cloning", "value", "value without clip"),
+    *("preference", "outcome", "inverse uniform", "discriminator", "airl", "inverse q"),
+)
+"""Those without parts that are constant on purpose: pooled and detached ratios, CISPO's weight, straight-through KL, importance weights."""
 NATIVE = {
     "plain": "cross_entropy",
     "reinforce": "cross_entropy",

@@ -95,4 +95,6 @@ class Scalar:
         """Rewards. [B, N]"""
         if outputs.values is None:
             raise CapabilityError("The model gave no values; a scalar reward needs one with a head (kind head).")
-        return torch.tanh(outputs.values) if self.bound == "tanh" else outputs.values
+        if self.bound == "none":
+            return outputs.values
+        return torch.tanh(torch.where(batch.mask & (batch.weight != 0), outputs.values, 0.0))  # else NaN of padding has a gradient: NaN
