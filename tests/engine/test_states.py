@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from speakers import ids
 
 from stepwell.credit import Segment, by_token, by_turn, by_window
-from stepwell.engine.states import StateRow, state_rows
+from stepwell.engine.states import StateRow, state_rows, step_end_rows
 from stepwell.types import Action, Ending, EndingKind, Episode, Ids, Observation, Reply, Stop, Turn, Verdict
 
 
@@ -86,3 +86,21 @@ def test_states_are_what_sampling_saw(made: Episode, segment: Segment) -> None:
 @pytest.mark.parametrize("nothing", [episode(), episode((ids(1), np.zeros(0, np.int64)))])
 def test_without_tokens_there_is_no_state(nothing: Episode) -> None:
     assert state_rows(nothing, by_turn(nothing)) == []
+
+
+# -- ends of steps ------------------------------------------------------------------------------------------------------------
+
+
+def test_ends_of_steps_by_hand() -> None:
+    """Behind each step's last token, whatever row it lies in; a step without tokens has no end."""
+    (row,) = step_end_rows(CHAT, by_turn(CHAT), old_logprobs=np.array([-1.0, -2.0, -3.0]))
+    assert [row.ids[:target].tolist()[-1] for target in row.targets] == [11, 12, 14]
+    assert row.step.tolist() == [0, 1, 2]
+    assert row.old_logprobs.tolist() == [-1.0, -2.0, -3.0]
+    rewritten = episode((ids(1), ids(10, 11)), (ids(1, 10, 11, 4), ids()), (ids(1, 9), ids(12, 13)))
+    first, second = step_end_rows(rewritten, by_turn(rewritten))
+    assert (first.ids[: first.targets[0]].tolist(), first.step.tolist()) == ([1, 10, 11], [0])
+    assert (second.ids[: second.targets[0]].tolist(), second.step.tolist()) == ([1, 9, 12, 13], [2])
+    tokens = step_end_rows(rewritten, by_token(rewritten))
+    assert [row.step.tolist() for row in tokens] == [[0, 1], [3, 4]], "a turn without tokens is a step without any"
+    assert [row.ids[target - 1] for row in tokens for target in row.targets] == [10, 11, 12, 13]

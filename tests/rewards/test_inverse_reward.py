@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from builders import make_episode
 from speakers import Script, Scripted, toy_speaker
 
 from stepwell.credit import by_token, by_turn
@@ -16,10 +17,11 @@ from stepwell.engine.batch import episode_rows
 from stepwell.engine.local import LocalModel
 from stepwell.engine.states import step_end_rows
 from stepwell.errors import CapabilityError, ConfigError, RunError, StaleWeightsError
-from stepwell.losses import CloningLoss
+from stepwell.losses import CloningLoss, LogRatio
 from stepwell.protocols import Loss, ModelSpec
 from stepwell.rewards.examples import Examples, spoilt
 from stepwell.rewards.inverse import InverseReward, InverseSettings
+from stepwell.rewards.readers import Columns, ImpliedReader, LogRatioReader
 from stepwell.rollout import demonstrate, rollout
 from stepwell.seeding import generator
 from stepwell.testing import check_reward
@@ -161,6 +163,24 @@ def test_implied_rewards_are_differences_of_values_and_the_end_of_a_cut_episode_
         expected[-1] = 0.0 if is_cut else expected[-1]
         np.testing.assert_allclose(member.rewards["judge"], expected, atol=1e-5)
         assert member.scored_S.tolist() == [True] * (len(q_S) - 1) + [not is_cut]
+
+
+def test_an_episode_in_several_rows_is_one_episode() -> None:
+    """Where the context is rewritten at every turn: the next value lies in another row, and a step without tokens is in none."""
+    reader, episode = ImpliedReader(0.5), make_episode([2, 0, 3, 1])
+    steps = by_turn(episode)
+    nothing = Columns(np.zeros(6), np.zeros(6))
+    rows = reader.rows(episode, steps, nothing)
+    assert [row.step.tolist() for row in rows] == [[0], [2], [3]]
+    rewards_S, known_S = reader.rewards(rows, [{"values": np.array([q])} for q in (1.0, 3.0, 4.0)], 4)
+    assert rewards_S.tolist() == [1.0 - 0.5 * 3.0, 0.0, 3.0 - 0.5 * 4.0, 4.0]
+    assert known_S.tolist() == [True, False, True, True]
+    rewards_S, known_S = reader.rewards(rows, [{"values": np.array([q])} for q in (1.0, np.nan, 4.0)], 4)
+    assert (rewards_S.tolist(), known_S.tolist()) == ([0.0, 0.0, 0.0, 4.0], [False, False, False, True])
+    (total,) = LogRatioReader(LogRatio(0.5)).rewards(
+        LogRatioReader(LogRatio(0.5)).rows(episode, steps, nothing), [{"logprobs": np.full(n, 1.0)} for n in (2, 3, 1)], 4
+    )[:1]
+    assert total.tolist() == [1.0, 0.0, 1.5, 0.5]
 
 
 def test_rewards_of_a_discriminator_are_cut_where_asked() -> None:
