@@ -13,7 +13,7 @@ import yaml
 from stepwell import checkpoint as checkpoints
 from stepwell.build import build_domain, build_speaker, load_base, make_chat, policy_spec
 from stepwell.checkpoint import Checkpoint
-from stepwell.config import Config, ImplicitConfig, LocalEngineConfig
+from stepwell.config import Config, ImplicitConfig, InverseConfig, LocalEngineConfig
 from stepwell.configure import dump, parse, setting_of
 from stepwell.engine.export import load_weights, write_pretrained
 from stepwell.engine.local import LocalEngine, Text
@@ -21,7 +21,7 @@ from stepwell.engine.template import PLAIN
 from stepwell.errors import ConfigError, RunError, nearest
 from stepwell.files import disk_errors, sync_path, sync_tree, write_atomic
 from stepwell.judging import judge_spec
-from stepwell.protocols import Domain, Policy
+from stepwell.protocols import Domain, ModelSpec, Policy
 from stepwell.rollout import Player
 from stepwell.runfolder import read_config
 
@@ -97,7 +97,7 @@ def export(run: Path, target: Path, *, model: Literal["policy", "judge"] = "poli
     Args:
         run: The run's folder.
         target: New, or empty. It is there in full or not at all.
-        model: The judge is the one of `reward.kind=implicit`, a language model like the policy.
+        model: The judge must be a language model like the policy: `reward.kind=implicit`, or `inverse` with a `reward.model` but a head.
         checkpoint: As in `open_run`.
 
     Raises:
@@ -107,14 +107,12 @@ def export(run: Path, target: Path, *, model: Literal["policy", "judge"] = "poli
     _check_target(target)
     found = _find(run, checkpoint)
     weights = found.folder_of(model)
-    if model == "judge" and not isinstance(config.reward, ImplicitConfig):
-        raise RunError(f"{run} has a judge of kind {config.reward.kind!r}; only one of kind 'implicit' is a language model.")
+    spec = policy_spec(config) if model == "policy" else _speaking_judge(config, run)
     if isinstance(config.engine, LocalEngineConfig):
         config = parse(dump(config), ["engine.device=cpu", "engine.dtype=float32"])
     module, tokenizer = load_base(config)
     chat = make_chat(tokenizer, config.chat)
     engine = LocalEngine(module, Text(tokenizer.decode, chat.eos_ids))
-    spec = judge_spec(config, config.reward) if model == "judge" and isinstance(config.reward, ImplicitConfig) else policy_spec(config)
     made = engine.model(model, replace(spec, of=None))
     load_weights(made, weights)
     writing = target.with_name(f".{target.name}.writing")
@@ -131,6 +129,17 @@ def export(run: Path, target: Path, *, model: Literal["policy", "judge"] = "poli
         finally:
             shutil.rmtree(writing, ignore_errors=True)
     return target
+
+
+def _speaking_judge(config: Config, run: Path) -> ModelSpec:
+    reward = config.reward
+    if isinstance(reward, ImplicitConfig | InverseConfig) and reward.model != "head":
+        return judge_spec(config, reward)
+    model = " with a head" if isinstance(reward, InverseConfig) else ""
+    raise RunError(
+        f"{run} has a judge of kind {reward.kind!r}{model}, which is not written out as a language model; one of kind 'implicit' is, and "
+        "of kind 'inverse' with reward.model=full or lora."
+    )
 
 
 def _check_target(target: Path) -> None:

@@ -9,14 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
+from safetensors.torch import load_file
 
 from stepwell.build import build
 from stepwell.configure import dump, load, parse
 from stepwell.engine.local import LocalEngine
-from stepwell.errors import CapabilityError, ConfigError, DataError
+from stepwell.errors import CapabilityError, ConfigError, DataError, RunError
 from stepwell.protocols import Capabilities
 from stepwell.run import train
+from stepwell.trained import export
 from stepwell.trainer import Trainer
 
 SMALL = (
@@ -170,3 +173,15 @@ def test_an_engine_without_heads_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(CapabilityError, match=r"reward\.kind is 'inverse' with a scalar head, and this engine has only full, lora"):
         trainer(*LUCK, *INVERSE)
     assert trainer(*LUCK, *JUDGES["irl, log-ratio"])
+
+
+def test_a_judge_that_is_a_language_model_is_written_out_and_a_head_is_not(tmp_path: Path) -> None:
+    for name in ("irl", "irl, log-ratio"):
+        settings = load("smoke", [*SMALL, "domain.kind=cave", "domain.test_tasks=4", *JUDGES[name], "reward.lr=0.01", "steps=1"])
+        list(train(settings, tmp_path / name))
+    folder = export(tmp_path / "irl, log-ratio", tmp_path / "out", model="judge")
+    trained = load_file(tmp_path / "irl, log-ratio" / "checkpoints" / "step-000001" / "models" / "judge" / "model.safetensors")
+    written = load_file(folder / "model.safetensors")
+    assert written and all(torch.equal(tensor, trained[f"weight/{name}"]) for name, tensor in written.items())
+    with pytest.raises(RunError, match=r"judge of kind 'inverse' with a head, which is not written out.*reward.model=full or lora"):
+        export(tmp_path / "irl", tmp_path / "head", model="judge")

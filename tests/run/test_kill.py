@@ -30,6 +30,14 @@ SMALL = [
 ]
 REFERENCES = ["reward.reference=frozen", "loss.kl=k3", "loss.epochs=2", "loss.minibatches=2", "loss.old_logprobs=trainer"]
 ADAPTERS = ["engine.policy=lora", "reward.model=lora", "engine.rank=2", "cloning.optimizer.kind=adamw"]
+EXPERTS = [
+    "reward.kind=inverse",
+    "reward.objective=discriminator",
+    "reward.spoilt=1",
+    "reward.model=full",
+    "reward.batch=3",
+    "reward.lr=0.01",
+]
 CRITIC = ["credit.kind=gae", "loss.epochs=2", "loss.old_logprobs=trainer"]
 DRAW = random.Random(11)
 SAVES: list[Death] = [["save", n, k] for n, k in ((1, 9), (1, 9), (5, 15), (1, 40), (1, 25), (2, 1000), (1, 33))]
@@ -53,9 +61,10 @@ CASES = {
     "at random moments": Case(MOMENTS),
     "with two references": Case([["step", 1]] * 6, [*REFERENCES, "checkpoint.every=1"], "references"),
     "with adapters": Case([["step", 1]] * 6, [*ADAPTERS, "checkpoint.every=1"], "adapters"),
+    "with a judge of experts": Case([["step", 4], ["update", 2], ["step", 1]], [*EXPERTS, "checkpoint.every=1"], "experts"),
     "with a critic": Case([["step", 5], ["update", 2], ["step", 1]], [*CRITIC, "checkpoint.every=1"], "critic"),
 }
-WHOLE = {"whole": [], "references": REFERENCES, "adapters": ADAPTERS, "critic": CRITIC}
+WHOLE = {"whole": [], "references": REFERENCES, "adapters": ADAPTERS, "critic": CRITIC, "experts": EXPERTS}
 
 
 def trial(folder: Path, overrides: list[str], deaths: list[Death]) -> dict[str, object]:
@@ -119,6 +128,7 @@ def test_the_uninterrupted_run_learns_something(runs: tuple[Path, dict[str, list
         ("references", {"policy", "judge", "judge_reference", "reference"}),
         ("adapters", {"policy", "judge"}),
         ("critic", {"policy", "judge", "critic"}),
+        ("experts", {"policy", "judge", "judge_reference"}),
     ):
         assert died[name] == [False]
         learnt = metrics(folder / name)[3:]
