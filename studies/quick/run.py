@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 ARMS = {
     "judge": [],
-    "outcome": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=170"],
+    "outcome": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=102"],
     "cloning": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=0", "cloning.steps=2900"],
 }
 SEEDS = (0, 1, 2)
