@@ -13,7 +13,7 @@ Tree = dict[str, Any]
 def quick() -> Tree:
     """A tiny agent with a learned process reward in a generated shop: about three minutes on two cores."""
     careful, careless = ("color", "scent", "flavor"), ("size", "pack", "power")
-    haste = dict.fromkeys(careful, 0.2) | dict.fromkeys(careless, 0.75)
+    haste = dict.fromkeys(careful, 0.3) | dict.fromkeys(careless, 0.75)
     return {
         "name": "quick",
         "steps": 70,
