@@ -169,7 +169,7 @@ class Loss(Protocol):
     def spans_rows(self) -> bool: ...
     @property
     def wants(self) -> frozenset[str]:
-        """Of {"entropy", "values"}: the outputs that it reads beside log-probs."""
+        """Of {"entropy", "values", "certainty"}: the outputs that it reads beside log-probs."""
         ...
 
     def __call__(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tallies]: ...
@@ -212,6 +212,7 @@ class Capabilities:
     kinds: frozenset[str]
     entropy: bool
     values: bool
+    certainty: bool = False
 
 
 class Engine(Protocol):

@@ -13,6 +13,7 @@ from stepwell.config.judges import (
     EntropyConfig,
     FittedSettings,
     HeadSettings,
+    IntrinsicConfig,
     LabelledConfig,
     MonteCarloConfig,
     SoftQConfig,
@@ -24,6 +25,7 @@ from stepwell.experts import Source, demonstrations
 from stepwell.protocols import Model, ModelSpec, OptimizerSpec, ProcessReward
 from stepwell.rewards.entropy import EntropyReward, EntropySettings
 from stepwell.rewards.fitted import HeadReader, LabelReader, Reader, check_head
+from stepwell.rewards.intrinsic import IntrinsicReward, IntrinsicSettings, check_certainty
 from stepwell.rewards.labelled import LabelledReward, LabelledSettings, encoded
 from stepwell.rewards.montecarlo import MonteCarloReward, MonteCarloSettings
 from stepwell.rewards.soft_q import SoftQReward, SoftQSettings
@@ -46,6 +48,10 @@ def step_judge(config: Config, world: World) -> Callable[[], ProcessReward] | No
         return _labelled(config, reward, world)
     if isinstance(reward, SoftQConfig):
         return _soft_q(config, reward, world)
+    if isinstance(reward, IntrinsicConfig):
+        check_certainty(world.engine.capabilities)
+        made = IntrinsicSettings(reward.scale, reward.pay)
+        return lambda: IntrinsicReward(world.policy, made, segment_of(config))
     if isinstance(reward, EntropyConfig):
         charges = EntropySettings(**reward.model_dump(include={"pay", "beta", "form", "since", "split"}))
         return lambda: EntropyReward(world.policy, charges, segment_of(config))

@@ -548,11 +548,13 @@ class Outputs:
         logprobs: Of the target tokens, at the sampling temperature. [B, N]
         entropy: Of the next-token distribution, in nats. [B, N]
         values: Of a scalar head. [B, N]
+        certainty: `KL(U || pi)` of the next-token distribution, U being uniform over the vocabulary, in nats. [B, N]
     """
 
     logprobs: Tensor
     entropy: Tensor | None = None
     values: Tensor | None = None
+    certainty: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -65,6 +65,7 @@ METHODS: tuple[Method, ...] = (
     Method("reward", "reward.kind=entropy", "a price for leaving the policy at the start, from the step on", _PRL),
     Method("reward", "reward.kind=entropy reward.form=immediate", "the same for the step's own tokens alone: a baseline", ""),
     Method("reward", "reward.kind=entropy reward.split=uniform", "the outcome handed out in equal shares: a baseline", ""),
+    Method("reward", "reward.kind=intrinsic", "how sure the policy is of what it says; collapses: a baseline", "self-certainty"),
     Method("credit", "credit.kind=grpo", "outcomes of a group, centred and divided by their standard deviation", _GRPO),
     Method("credit", "credit.kind=drgrpo", "outcomes of a group, centred", _DRGRPO),
     Method("credit", "credit.kind=rloo", "an outcome minus the mean of the others of its group", _RLOO),

@@ -8,7 +8,16 @@ from pydantic import Field
 
 from stepwell.config.settings import Count, NotNegative, Positive, Settings, Share
 
-__all__ = ["EntropyConfig", "FittedSettings", "HeadSettings", "LabelledConfig", "MonteCarloConfig", "SoftQConfig", "TemporalConfig"]
+__all__ = [
+    "EntropyConfig",
+    "FittedSettings",
+    "HeadSettings",
+    "IntrinsicConfig",
+    "LabelledConfig",
+    "MonteCarloConfig",
+    "SoftQConfig",
+    "TemporalConfig",
+]
 
 Pay = Literal["success", "score"]
 Form = Literal["value", "progress"]
@@ -148,3 +157,12 @@ class SoftQConfig(Settings):
     demonstrations: str = "expert"
     """Of the offline steps: the domain's expert's, or a file's."""
     max_grad_norm: Positive = 1.0
+
+
+class IntrinsicConfig(Settings):
+    """How sure the policy is of what it says (self-certainty), whatever comes of it: collapses, and is here to be measured against."""
+
+    kind: Literal["intrinsic"] = "intrinsic"
+    pay: Pay = "success"
+    scale: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    """Reward per nat; below 0 it pays for doubt."""

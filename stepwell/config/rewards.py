@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from stepwell.config.inverse import InverseConfig
-from stepwell.config.judges import EntropyConfig, LabelledConfig, MonteCarloConfig, SoftQConfig, TemporalConfig
+from stepwell.config.judges import EntropyConfig, IntrinsicConfig, LabelledConfig, MonteCarloConfig, SoftQConfig, TemporalConfig
 from stepwell.config.settings import CUSTOM, CustomConfig, NotNegative, Positive, Settings, kind_of
 
 __all__ = [
@@ -66,6 +66,7 @@ RewardConfig = Annotated[
     | Annotated[LabelledConfig, Tag("labelled")]
     | Annotated[SoftQConfig, Tag("soft_q")]
     | Annotated[EntropyConfig, Tag("entropy")]
+    | Annotated[IntrinsicConfig, Tag("intrinsic")]
     | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(kind_of),
 ]

@@ -75,7 +75,7 @@ class LocalEngine:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(kinds=frozenset({"full", "lora", "head"}), entropy=True, values=True)
+        return Capabilities(kinds=frozenset({"full", "lora", "head"}), entropy=True, values=True, certainty=True)
 
     @property
     def max_length(self) -> int:
@@ -221,8 +221,8 @@ class LocalModel:
             before = hidden.gather(1, (targets - 1)[..., None].expand(-1, -1, hidden.shape[-1])).float()
             values = torch.where(batch.mask, self.head(before)[..., 0], 0.0)
             return Outputs(torch.full_like(values, math.nan), None, values), batch
-        logprobs, entropy = self.trunk.target_outputs(ids, targets, batch.mask, self.spec.temperature, "entropy" in want)
-        return Outputs(logprobs, entropy, None), batch
+        made = self.trunk.target_outputs(ids, targets, batch.mask, self.spec.temperature, want)
+        return Outputs(made.logprobs, made.entropy, None, made.certainty), batch
 
     def _check_carries(self, want: frozenset[str]) -> None:
         if self.head is None and "values" in want:
@@ -241,7 +241,7 @@ class LocalModel:
         made: list[dict[str, Floats]] = [{} for _ in rows]
         for picked in self._micro_batches(rows):
             outputs, _ = self._outputs([rows[i] for i in picked], want)
-            named = {"logprobs": outputs.logprobs if self.head is None else None, "entropy": outputs.entropy, "values": outputs.values}
+            named = _named(outputs) | ({} if self.head is None else {"logprobs": None})
             for name, tensor in named.items():
                 if tensor is not None:
                     array = tensor.double().cpu().numpy()
@@ -283,12 +283,13 @@ class LocalModel:
                 leaf[i, : len(rows[i].targets)] = torch.from_numpy(made[name]).to(leaf)
         for leaf in leaves.values():
             leaf.requires_grad_(True)
-        value, tallies = loss(Outputs(leaves.get("logprobs", missing), leaves.get("entropy"), leaves.get("values")), batch)
+        names_of = ("entropy", "values", "certainty")
+        value, tallies = loss(Outputs(leaves.get("logprobs", missing), *(leaves.get(name) for name in names_of)), batch)
         grads = dict(zip(leaves, torch.autograd.grad(value, list(leaves.values()), allow_unused=True), strict=True))
         for picked in picks:
             outputs, part = self._outputs([rows[i] for i in picked], loss.wants)
             width = part.mask.shape[1]
-            given = {"logprobs": outputs.logprobs, "entropy": outputs.entropy, "values": outputs.values}
+            given = _named(outputs)
             pairs = [(given[name], grad[picked, :width]) for name, grad in grads.items() if grad is not None]
             carried = [(output * grad).sum() for output, grad in pairs if output is not None]
             if carried:
@@ -346,6 +347,10 @@ class LocalModel:
         facts = json.loads((path / "model.json").read_text(encoding="utf-8"))
         self.optimizer.restore(load_file(path / "model.safetensors"), facts["optimizer"])
         self._moved_to(int(facts["version"]))
+
+
+def _named(outputs: Outputs) -> dict[str, Tensor | None]:
+    return {"logprobs": outputs.logprobs, "entropy": outputs.entropy, "values": outputs.values, "certainty": outputs.certainty}
 
 
 def _matrices(module: PreTrainedModel) -> frozenset[str]:

@@ -54,7 +54,7 @@ class TableEngine:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(kinds=frozenset({"full", "head"}), entropy=True, values=True)
+        return Capabilities(kinds=frozenset({"full", "head"}), entropy=True, values=True, certainty=True)
 
     def model(self, name: str, spec: ModelSpec) -> TableModel:
         """A new table: of logits, or for kind `head` of values (0 at the start).
@@ -166,9 +166,10 @@ class TableModel:
         if self.is_head:
             return Outputs(torch.full(batch.mask.shape, math.nan, dtype=torch.float64), None, _laid_out(logits[:, 0], batch.mask)), batch
         logprobs = torch.log_softmax(logits / self.spec.temperature, dim=-1)
-        entropy = -(logprobs.exp() * logprobs).sum(dim=-1) if "entropy" in want else None
+        entropy = _laid_out(-(logprobs.exp() * logprobs).sum(dim=-1), batch.mask) if "entropy" in want else None
+        certainty = _laid_out(-logprobs.mean(dim=-1) - math.log(logprobs.shape[-1]), batch.mask) if "certainty" in want else None
         picked = logprobs.gather(1, said[:, None])[:, 0]
-        return Outputs(_laid_out(picked, batch.mask), None if entropy is None else _laid_out(entropy, batch.mask)), batch
+        return Outputs(_laid_out(picked, batch.mask), entropy, None, certainty), batch
 
     def _check_carries(self, want: frozenset[str]) -> None:
         if not self.is_head and "values" in want:
@@ -183,7 +184,12 @@ class TableModel:
         if not rows:
             return []
         outputs, _ = self._outputs(rows, want, weights)
-        named = {"logprobs": None if self.is_head else outputs.logprobs, "entropy": outputs.entropy, "values": outputs.values}
+        named = {
+            "logprobs": None if self.is_head else outputs.logprobs,
+            "entropy": outputs.entropy,
+            "values": outputs.values,
+            "certainty": outputs.certainty,
+        }
         made = {name: tensor.numpy() for name, tensor in named.items() if tensor is not None}
         return [{name: array[b, : len(row.targets)].copy() for name, array in made.items()} for b, row in enumerate(rows)]
 

@@ -6,7 +6,9 @@ Legend: B row, L length, N target, F flat target, V vocabulary.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +17,7 @@ from transformers import PreTrainedModel
 
 from stepwell.engine.kv import SlotCache
 
-__all__ = ["Trunk"]
+__all__ = ["TargetOutputs", "Trunk"]
 
 _CHUNK_ELEMENTS = 2**26
 """Logits are made in chunks of at most this many numbers; more than one chunk is recomputed in the backward pass."""
@@ -23,6 +25,14 @@ _STRETCHING_ROPE = frozenset({"dynamic", "longrope"})
 """Rotary embeddings whose angles depend on how long the text is by now: cached keys would be those of a shorter text."""
 _CLOSE = {torch.float32: 1e-4, torch.bfloat16: 0.05, torch.float16: 0.01}
 """How far two ways to the same hidden states may be apart, relative to the largest."""
+
+
+class TargetOutputs(NamedTuple):
+    """What a language model says at targets, in nats; 0 at padding, float32. [B, N] each, or None where not wanted."""
+
+    logprobs: Tensor
+    entropy: Tensor | None
+    certainty: Tensor | None
 
 
 class Trunk:
@@ -90,17 +100,17 @@ class Trunk:
             return self.logits(self.hidden(ids)[rows, lengths - 1])
         return self._whole(ids)[rows, lengths - 1].float()
 
-    def target_outputs(self, ids: Tensor, targets: Tensor, mask: Tensor, temperature: float, entropy: bool) -> tuple[Tensor, Tensor | None]:
-        """Log-probs (and entropy) at targets.
+    def target_outputs(
+        self, ids: Tensor, targets: Tensor, mask: Tensor, temperature: float, want: frozenset[str] = frozenset()
+    ) -> TargetOutputs:
+        """Log-probs (and what is wanted of entropy and certainty) at targets.
 
         Args:
             ids: [B, L]
             targets: [B, N], positions whose token is predicted from what stands before.
             mask: [B, N], True where a target is.
             temperature: Logits are divided by it, as in sampling.
-
-        Returns:
-            log-probs [B, N] and entropy [B, N] in nats (or None), 0 at padding, float32.
+            want: Of {"entropy", "certainty"}.
         """
         rows = torch.arange(len(ids), device=ids.device)[:, None].expand_as(targets)
         row_F, target_F = rows[mask], targets[mask]
@@ -108,11 +118,13 @@ class Trunk:
         whole = self.hidden(ids) if self.splits else self._whole(ids)
         project = self.logits if self.splits else Tensor.float
         size = max(1, _CHUNK_ELEMENTS // self.vocab_size)
-        logprob_F, entropy_F = _chunked(whole[row_F, target_F - 1], label_F, project, temperature, entropy, size)
-        logprobs = torch.zeros(mask.shape, device=ids.device).masked_scatter(mask, logprob_F)
-        if not entropy:
-            return logprobs, None
-        return logprobs, torch.zeros(mask.shape, device=ids.device).masked_scatter(mask, entropy_F)
+        named = ("logprobs", *sorted(want & {"entropy", "certainty"}))
+        made = _chunked(whole[row_F, target_F - 1], label_F, project, temperature, named, size)
+        laid_out = {
+            name: torch.zeros(mask.shape, device=ids.device).masked_scatter(mask, column_F)
+            for name, column_F in zip(named, made, strict=True)
+        }
+        return TargetOutputs(laid_out["logprobs"], laid_out.get("entropy"), laid_out.get("certainty"))
 
     def _whole(self, ids: Tensor) -> Tensor:
         """Logits by the model's own forward: [B, L] -> [B, L, V]."""
@@ -181,18 +193,24 @@ def _close(a: Tensor, b: Tensor) -> bool:
 
 
 def _chunked(
-    source: Tensor, label_F: Tensor, project: Callable[[Tensor], Tensor], temperature: float, entropy: bool, size: int
-) -> tuple[Tensor, Tensor]:
-    """Log-prob of each label and entropy (or nothing of use), [F] each; never more than `size` rows of logits are held."""
+    source: Tensor, label_F: Tensor, project: Callable[[Tensor], Tensor], temperature: float, named: tuple[str, ...], size: int
+) -> list[Tensor]:
+    """What is named, [F] each; never more than `size` rows of logits are held."""
     pieces = [(source[at : at + size], label_F[at : at + size]) for at in range(0, max(len(label_F), 1), size)]
     if len(pieces) == 1 or not torch.is_grad_enabled():
-        made = [_pick(s, y, project, temperature, entropy) for s, y in pieces]
+        made = [_pick(s, y, project, temperature, named) for s, y in pieces]
     else:
-        made = [checkpoint(_pick, s, y, project, temperature, entropy, use_reentrant=False) for s, y in pieces]
-    return torch.cat([logprob for logprob, _ in made]), torch.cat([entropy for _, entropy in made])
+        made = [checkpoint(_pick, s, y, project, temperature, named, use_reentrant=False) for s, y in pieces]
+    return [torch.cat(columns) for columns in zip(*made, strict=True)]
 
 
-def _pick(source: Tensor, label_F: Tensor, project: Callable[[Tensor], Tensor], temperature: float, entropy: bool) -> tuple[Tensor, Tensor]:
+def _pick(
+    source: Tensor, label_F: Tensor, project: Callable[[Tensor], Tensor], temperature: float, named: tuple[str, ...]
+) -> tuple[Tensor, ...]:
     logprobs_FV = torch.log_softmax(project(source) / temperature, dim=-1)
-    logprob_F = logprobs_FV.gather(1, label_F[:, None])[:, 0]
-    return logprob_F, -(logprobs_FV.exp() * logprobs_FV).sum(-1) if entropy else logprob_F.detach()
+    make: dict[str, Callable[[], Tensor]] = {
+        "logprobs": lambda: logprobs_FV.gather(1, label_F[:, None])[:, 0],
+        "entropy": lambda: -(logprobs_FV.exp() * logprobs_FV).sum(-1),
+        "certainty": lambda: -logprobs_FV.mean(-1) - math.log(logprobs_FV.shape[-1]),
+    }
+    return tuple(make[name]() for name in named)

@@ -175,6 +175,11 @@ def _check_forward(model: Model, rows: list[Row], probe: Probe, engine: Engine) 
             demand("entropy" in outputs, "The engine says that it carries entropy, but model.forward does not return it.")
             demand(outputs["entropy"].shape == own.shape, f"Entropy has {outputs['entropy'].shape} entries for {own.shape} targets.")
             demand(bool(np.all(outputs["entropy"] >= -1e-5)), f"Entropy is negative: {outputs['entropy'].min()}.")
+    if engine.capabilities.certainty:
+        for outputs, own in zip(model.forward(rows, frozenset({"certainty"})), together, strict=True):
+            demand("certainty" in outputs, "The engine says that it carries certainty, but model.forward does not return it.")
+            demand(outputs["certainty"].shape == own.shape, f"Certainty has {outputs['certainty'].shape} entries for {own.shape} targets.")
+            demand(bool(np.all(outputs["certainty"] >= -1e-5)), f"Certainty is negative: {outputs['certainty'].min()}.")
 
 
 # -- updates ------------------------------------------------------------------------------------------------------------------

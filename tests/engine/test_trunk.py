@@ -35,6 +35,7 @@ from stepwell.engine.trunk import Trunk
 from stepwell.testing import check_engine
 from stepwell.types import Sampling
 
+BOTH = frozenset({"entropy", "certainty"})
 SHAPE = {
     "vocab_size": 64,
     "hidden_size": 32,
@@ -125,17 +126,18 @@ def test_logprobs_and_entropy_of_every_kind(case: tuple[PreTrainedModel, bool, b
     assert (trunk.splits, trunk.caches) == (splits, caches)
     ids, targets, mask, logits = padded(module)
     with torch.no_grad():
-        logprobs, entropy = trunk.target_outputs(ids, targets, mask, temperature, True)
-    assert entropy is not None
+        logprobs, entropy, certainty = trunk.target_outputs(ids, targets, mask, temperature, BOTH)
+    assert entropy is not None and certainty is not None
     for b, row in enumerate(logits):
         for n in range(3):
             if not mask[b, n]:
-                assert (float(logprobs[b, n]), float(entropy[b, n])) == (0.0, 0.0)
+                assert (float(logprobs[b, n]), float(entropy[b, n]), float(certainty[b, n])) == (0.0, 0.0, 0.0)
                 continue
             scaled = row[targets[b, n] - 1] / temperature
             own = scaled - np.log(np.exp(scaled - scaled.max()).sum()) - scaled.max()
             assert float(logprobs[b, n]) == pytest.approx(own[ids[b, targets[b, n]]], abs=2e-5)
             assert float(entropy[b, n]) == pytest.approx(-(np.exp(own) * own).sum(), abs=2e-5)
+            assert float(certainty[b, n]) == pytest.approx(-np.mean(own + np.log(len(own))), abs=2e-5)
 
 
 def test_sampling_of_every_kind(case: tuple[PreTrainedModel, bool, bool]) -> None:
@@ -173,9 +175,9 @@ def test_padding_and_neighbours_change_nothing(trunk: Trunk) -> None:
     rng = np.random.default_rng(1)
     short, long = torch.from_numpy(rng.integers(3, 64, 9)), torch.from_numpy(rng.integers(3, 64, 60))
     targets = torch.tensor([[1, 5, 8]])
-    alone, _ = trunk.target_outputs(short[None], targets, torch.ones(1, 3, dtype=torch.bool), 1.0, False)
+    alone, *_ = trunk.target_outputs(short[None], targets, torch.ones(1, 3, dtype=torch.bool), 1.0)
     both = torch.stack([torch.nn.functional.pad(short, (0, 51), value=2), long])
-    together, _ = trunk.target_outputs(both, targets.expand(2, 3), torch.ones(2, 3, dtype=torch.bool), 1.0, False)
+    together, *_ = trunk.target_outputs(both, targets.expand(2, 3), torch.ones(2, 3, dtype=torch.bool), 1.0)
     torch.testing.assert_close(together[0], alone[0], atol=1e-5, rtol=0)
 
 
@@ -187,7 +189,7 @@ def test_a_projection_in_chunks_is_the_same_with_its_gradient(trunk: Trunk, monk
     made: list[list[Tensor]] = []
     for elements in (2**26, 64 * chunk_rows):
         monkeypatch.setattr(trunk_module, "_CHUNK_ELEMENTS", elements)
-        logprobs, entropy = trunk.target_outputs(ids, targets, mask, 0.7, True)
+        logprobs, entropy, _ = trunk.target_outputs(ids, targets, mask, 0.7, BOTH)
         assert entropy is not None
         weights = torch.linspace(-1, 1, 6).reshape(2, 3)
         grads = torch.autograd.grad((weights * logprobs + 0.3 * entropy).sum(), list(trunk.module.parameters()))
@@ -201,11 +203,11 @@ def test_no_more_logits_than_a_chunk_are_held(trunk: Trunk, monkeypatch: pytest.
     ids, targets, mask, _ = padded(trunk.module)
     sizes: list[int] = []
     trunk.module.get_output_embeddings().register_forward_hook(lambda _, __, output: sizes.append(len(output)))
-    trunk.target_outputs(ids, targets, mask, 1.0, False)
+    trunk.target_outputs(ids, targets, mask, 1.0)
     assert sizes == [2, 2, 1]
 
 
 def test_a_batch_without_targets(trunk: Trunk) -> None:
-    logprobs, entropy = trunk.target_outputs(torch.tensor([[5, 6]]), torch.tensor([[1]]), torch.zeros(1, 1, dtype=torch.bool), 1.0, True)
+    logprobs, entropy, _ = trunk.target_outputs(torch.tensor([[5, 6]]), torch.tensor([[1]]), torch.zeros(1, 1, dtype=torch.bool), 1.0, BOTH)
     assert logprobs.tolist() == [[0.0]]
     assert entropy is not None and entropy.tolist() == [[0.0]]

@@ -35,6 +35,7 @@ JUDGES = {
     "entropy": ["reward.kind=entropy", "reward.beta=0.5", "reward.split=progress"],
     "soft_q": ["reward.kind=soft_q", "reward.lr=0.01", "reward.beta=0.5", "reward.warm=2", "reward.batch=2"],
     "soft_q own": ["reward.kind=soft_q", "reward.trunk=own", "reward.form=value"],
+    "intrinsic": ["reward.kind=intrinsic"],
     "visits": ["reward.kind=montecarlo", "reward.source=visits", "reward.judge=head", "reward.trunk=shared"],
 }
 
@@ -78,7 +79,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path: Path, name: str) -
         return {str(path.relative_to(models)): path.read_bytes() for path in sorted(models.rglob("*")) if path.is_file()}
 
     assert weights(cut) == weights(whole)
-    assert any(n.startswith("judge") for n in weights(whole)) == (name != "montecarlo")
+    assert any(n.startswith("judge") for n in weights(whole)) == (name not in ("montecarlo", "intrinsic"))
     for one, two in zip(straight, pieces, strict=True):
         assert {k: v for k, v in one.items() if not k.startswith("time/")} == pytest.approx(
             {k: v for k, v in two.items() if not k.startswith("time/")}, nan_ok=True, abs=0
@@ -109,6 +110,7 @@ def test_adapters(tmp_path: Path) -> None:
         (["reward.kind=montecarlo", "reward.judge=other"], r"reward\.judge.*none"),
         (["reward.kind=montecarlo", "reward.discount=0"], r"reward\.discount"),
         (["reward.kind=temporal", "reward.lam=2"], r"reward\.lam"),
+        (["reward.kind=intrinsic", "reward.scale=0"], r"reward\.scale is 0"),
         (["reward.kind=soft_q", "reward.updates=0"], "or the judge never learns"),
         (["reward.kind=soft_q", "reward.warm=1", "reward.demonstrations=nowhere.jsonl"], r"nowhere\.jsonl"),
         (["reward.kind=labelled", "reward.warm=0"], r"reward\.warm and reward\.updates are both 0"),
