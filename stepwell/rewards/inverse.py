@@ -161,7 +161,7 @@ class InverseReward:
             self._reference = Reference(policy, judge if settings.reference == "frozen" else None)
         self._confidence = Confidence(settings.memory)
         self._shown = 0
-        self._drawn = Drawn((), ())
+        self._drawn, self._learns, self._learnt = Drawn((), ()), False, False
         self._heard: dict[int, _Heard] = {}
         self._fresh: float | None = None
         self._metrics: Metrics = {}
@@ -171,11 +171,16 @@ class InverseReward:
     def score(self, groups: Sequence[Group[Episode]]) -> list[Group[Scored]]:
         """Attaches the component `judge`; failed episodes are unscored.
 
+        Episodes that were learnt from and are scored again, as a judge that learns before it scores does, are not learnt from a second
+        time: no demonstrations are drawn for them, and the policy is not asked.
+
         Raises:
             StaleWeightsError: The policy is asked about turns that another version of it sampled.
         """
         played = [e for group in groups for e in group.members if not e.failed and e.num_tokens]
-        self._drawn = self._examples.drawn(self._shown) if self._examples is not None and self._settings.updates else Drawn((), ())
+        self._learns = bool(self._settings.updates) and not (self._learnt and all(id(episode) in self._heard for episode in played))
+        self._learnt = False
+        self._drawn = self._examples.drawn(self._shown) if self._examples is not None and self._learns else Drawn((), ())
         shown = [e for e in (*self._drawn.experts, *self._drawn.spoilt) if e.num_tokens]
         columns = [*self._columns(played, played), *self._columns(shown, played)]
         cuts = [self._segment(episode) for episode in (*played, *shown)]
@@ -206,7 +211,7 @@ class InverseReward:
         policy_T = ref_T = nothing
         if self._reference is not None:
             ref_T = join(self._reference.of(played).logprobs(rows), counts)
-        if self._settings.reads_policy:
+        if self._settings.reads_policy and self._learns:
             is_there = self._reference is not None and not self._reference.is_frozen
             remedy = "score before the policy is updated, or use weights that do not read the policy (uniform)."
             policy_T = ref_T if is_there else join(present_policy(self._policy, played, remedy).logprobs(rows), counts)
@@ -245,12 +250,12 @@ class InverseReward:
         metrics = self._metrics | self._confidence.remember(self._fresh)
         experts, others, counts = self._sides(groups)
         metrics |= counts
-        rows = self._rows(experts, others) if experts and others else []
+        rows = self._rows(experts, others) if experts and others and self._learns else []
         for _ in range(self._settings.updates if rows else 0):
             metrics |= self._judge.backward(rows, self._loss)
             metrics |= {f"judge/{name}": value for name, value in self._judge.step(self._settings.lr).items()}
         self._shown += len(self._drawn.experts)
-        self._drawn = Drawn((), ())
+        self._drawn, self._learns, self._learnt = Drawn((), ()), False, True
         return metrics
 
     def _sides(self, groups: Sequence[Group[Scored]]) -> tuple[list[_Heard], list[_Heard], Metrics]:
