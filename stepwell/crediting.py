@@ -21,6 +21,7 @@ from stepwell.config import (
     ReinforcePPCredit,
     RePIRLCredit,
     SuffixCredit,
+    says_confidence,
 )
 from stepwell.credit import (
     GAE,
@@ -139,7 +140,7 @@ def supplied(config: Config, rule: Assign) -> Assign:
             f"credit.kind is {config.credit.kind!r}, which needs a critic's values, and reward.kind {reward.kind!r} has none; "
             "use credit.kind=gae, which makes a critic, or a reward of your own that sets values_S."
         )
-    if "confidence" in needs and reward.kind in ("outcome", "environment"):
+    if "confidence" in needs and not says_confidence(reward):
         raise ConfigError(
             f"credit.kind is {config.credit.kind!r}, which needs a judge that says how far to trust it, and reward.kind {reward.kind!r} "
             "does not; use reward.kind=implicit, or a reward of your own that sets confidence."

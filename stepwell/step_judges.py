@@ -33,7 +33,7 @@ from stepwell.rewards.temporal import TemporalReward, TemporalSettings
 from stepwell.step_labels import Labels, read_step_labels
 from stepwell.world import World
 
-__all__ = ["label_ids", "step_judge"]
+__all__ = ["label_ids", "speaking_spec", "step_judge"]
 
 
 def step_judge(config: Config, world: World) -> Callable[[], ProcessReward] | None:
@@ -137,6 +137,15 @@ def language_model_spec(config: Config, max_grad_norm: float, *, temperature: fl
         temperature=temperature,
         optimizer=OptimizerSpec(max_grad_norm=max_grad_norm),
     )
+
+
+def speaking_spec(config: Config) -> ModelSpec | None:
+    """What the judge of these settings is, where it is a language model; None where it is not."""
+    reward = config.reward
+    if isinstance(reward, SoftQConfig):
+        return language_model_spec(config, reward.max_grad_norm, temperature=config.rollout.temperature)
+    says = isinstance(reward, MonteCarloConfig | LabelledConfig) and reward.judge == "label"
+    return language_model_spec(config, reward.max_grad_norm) if isinstance(reward, FittedSettings) and says else None
 
 
 def label_ids(tokenizer: Any, words: tuple[str, ...]) -> tuple[int, ...]:

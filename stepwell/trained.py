@@ -24,6 +24,7 @@ from stepwell.judging import judge_spec
 from stepwell.protocols import Domain, ModelSpec, Policy
 from stepwell.rollout import Player
 from stepwell.runfolder import read_config
+from stepwell.step_judges import speaking_spec
 
 __all__ = ["Trained", "Which", "export", "open_model", "open_run"]
 
@@ -97,7 +98,7 @@ def export(run: Path, target: Path, *, model: Literal["policy", "judge"] = "poli
     Args:
         run: The run's folder.
         target: New, or empty. It is there in full or not at all.
-        model: The judge must be a language model like the policy: `reward.kind=implicit`, or `inverse` with a `reward.model` but a head.
+        model: The judge must be a language model like the policy: one of a kind that has one, see the error that says otherwise.
         checkpoint: As in `open_run`.
 
     Raises:
@@ -135,10 +136,13 @@ def _speaking_judge(config: Config, run: Path) -> ModelSpec:
     reward = config.reward
     if isinstance(reward, ImplicitConfig | InverseConfig) and reward.model != "head":
         return judge_spec(config, reward)
+    spec = speaking_spec(config)
+    if spec is not None:
+        return spec
     model = " with a head" if isinstance(reward, InverseConfig) else ""
     raise RunError(
-        f"{run} has a judge of kind {reward.kind!r}{model}, which is not written out as a language model; one of kind 'implicit' is, and "
-        "of kind 'inverse' with reward.model=full or lora."
+        f"{run} has a judge of kind {reward.kind!r}{model}, which is not written out as a language model; those of kinds 'implicit' and "
+        "'soft_q' are, of kind 'inverse' with reward.model=full or lora, and of kinds 'montecarlo' and 'labelled' with reward.judge=label."
     )
 
 

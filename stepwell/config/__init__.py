@@ -34,7 +34,7 @@ from stepwell.config.judges import (
     TemporalConfig,
 )
 from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, UniformConfig
-from stepwell.config.rewards import EnvironmentRewardConfig, ImplicitConfig, OutcomeRewardConfig, RewardConfig
+from stepwell.config.rewards import EnvironmentRewardConfig, ImplicitConfig, OutcomeRewardConfig, RewardConfig, says_confidence
 from stepwell.config.run import CheckpointConfig, Config, EvaluationConfig, TrackingConfig
 from stepwell.config.settings import CUSTOM, CustomConfig
 
@@ -88,4 +88,5 @@ __all__ = [
     "TrackingConfig",
     "UniformConfig",
     "WebShopConfig",
+    "says_confidence",
 ]

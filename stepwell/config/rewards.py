@@ -15,6 +15,7 @@ __all__ = [
     "ImplicitConfig",
     "OutcomeRewardConfig",
     "RewardConfig",
+    "says_confidence",
 ]
 
 
@@ -70,3 +71,9 @@ RewardConfig = Annotated[
     | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(kind_of),
 ]
+
+
+def says_confidence(reward: RewardConfig) -> bool:
+    """Whether a reward says how far it can be trusted; one of the user's own may."""
+    estimates = isinstance(reward, MonteCarloConfig) and reward.judge == "none"
+    return reward.kind not in ("outcome", "environment", "entropy", "intrinsic") and not estimates

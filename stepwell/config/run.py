@@ -22,7 +22,7 @@ from stepwell.config.domains import DomainConfig, ShopConfig
 from stepwell.config.engines import ChatConfig, EngineConfig, OptimizerConfig, TinyEngineConfig
 from stepwell.config.inverse import InverseConfig
 from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, UniformConfig
-from stepwell.config.rewards import ImplicitConfig, RewardConfig
+from stepwell.config.rewards import ImplicitConfig, RewardConfig, says_confidence
 from stepwell.config.settings import Count, CustomConfig, Settings, folder_name
 
 __all__ = [
@@ -121,10 +121,10 @@ class Config(Settings):
                 f"credit.kind is {credit.kind!r}, which reads step rewards, and reward 'outcome' gives none; "
                 "choose another reward, or a credit rule of outcomes such as 'grpo'"
             )
-        if getattr(credit, "mix", "fixed") == "adaptive" and reward in ("outcome", "environment"):
+        if getattr(credit, "mix", "fixed") == "adaptive" and not says_confidence(self.reward):
             raise ValueError(
                 f"credit.mix is 'adaptive', and reward {reward!r} does not say how far it can be trusted; "
-                "set credit.mix to 'fixed', or choose a judge that does (reward.kind=implicit)"
+                "set credit.mix to 'fixed', or choose a judge that learns (reward.kind=implicit)"
             )
         if isinstance(credit, CounterfactualCredit) and isinstance(self.reward, CustomConfig):
             raise ValueError(

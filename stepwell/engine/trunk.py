@@ -115,7 +115,8 @@ class Trunk:
         rows = torch.arange(len(ids), device=ids.device)[:, None].expand_as(targets)
         row_F, target_F = rows[mask], targets[mask]
         label_F = ids[row_F, target_F]
-        whole = self.hidden(ids) if self.splits else self._whole(ids)
+        read = ids[:, : self.max_length]  # no target is predicted from a row's last token, which may lie beyond the last position
+        whole = self.hidden(read) if self.splits else self._whole(read)
         project = self.logits if self.splits else Tensor.float
         size = max(1, _CHUNK_ELEMENTS // self.vocab_size)
         named = ("logprobs", *sorted(want & {"entropy", "certainty"}))

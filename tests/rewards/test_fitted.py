@@ -10,9 +10,10 @@ from builders import make_episode
 from hypothesis import given
 from hypothesis import strategies as st
 from speakers import engine, ids, random_rows
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from stepwell.credit import by_token, by_turn
-from stepwell.engine.local import Budget, LocalEngine
+from stepwell.engine.local import Budget, LocalEngine, Text
 from stepwell.errors import CapabilityError, ConfigError, RunError
 from stepwell.protocols import Capabilities, ModelSpec
 from stepwell.rewards.fitted import HeadReader, LabelReader, Lesson, Places, Reading, check_head, readings, step_rewards
@@ -152,6 +153,19 @@ def test_a_head_on_the_policys_states_leaves_the_policy_alone() -> None:
         reader.teach([Lesson(reading(2, 5), np.array([1.0, 0.0]))], 0.1)
     assert abs(reader.say([reading(2, 5)])[0] - 0.5).min() > 0.01
     assert all(np.array_equal(a["logprobs"], b["logprobs"]) for a, b in zip(before, policy.forward(rows), strict=True))
+
+
+def test_a_label_may_stand_beyond_the_last_position() -> None:
+    """An episode that fills the context is judged like any other, also where positions are learnt."""
+    module = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=8, n_embd=16, n_layer=1, n_head=2, bos_token_id=1, eos_token_id=2))
+    made = LocalEngine(module, Text(str, frozenset({2})))
+    made.model("policy", ModelSpec())
+    reader = LabelReader(made.model("judge", ModelSpec(of="policy")), (40, 41))
+    whole = reading(3, 8)
+    assert reader.say([whole])[0][0] == pytest.approx(reader.say([reading(3)])[0][0], abs=1e-6)
+    before = reader.say([whole])[0]
+    reader.teach([Lesson(whole, np.array([1.0, 1.0]))], 1e-3)
+    assert (reader.say([whole])[0] > before).all()
 
 
 # -- bad input -------------------------------------------------------------------------------------------------------------------

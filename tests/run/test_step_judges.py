@@ -13,9 +13,10 @@ from stepwell.build import build
 from stepwell.config import Config
 from stepwell.configure import load
 from stepwell.engine.local import LocalEngine
-from stepwell.errors import CapabilityError, ConfigError, DataError
+from stepwell.errors import CapabilityError, ConfigError, DataError, RunError
 from stepwell.protocols import Capabilities
 from stepwell.run import train
+from stepwell.trained import export
 from stepwell.trainer import Trainer
 
 SMALL = (
@@ -94,6 +95,37 @@ def test_any_judge_goes_with_any_credit(name: str, credit: list[str]) -> None:
         members = [member for group in result.groups for member in group.members]
         assert any(member.scored.scored_S.any() for member in members)
         assert all(np.isfinite(member.advantages_S).all() for member in members)
+
+
+@pytest.mark.parametrize("domain", ["shop", "maze", "cave"])
+@pytest.mark.parametrize("name", ["montecarlo", "temporal"])
+def test_any_judge_goes_with_any_domain(name: str, domain: str) -> None:
+    """What is replayed answers as it did: no continuation is lost."""
+    sizes = ("engine.max_length=512", "engine.vocabulary=600", "domain.kind=" + domain, "cloning.steps=3", "cloning.batch=2", "steps=1")
+    results = list(trainer(*JUDGES[name], *sizes, *(["domain.products=60"] if domain == "shop" else [])).run())
+    found = results[-1].metrics
+    assert found.get("judge/lost_continuations", 0.0) == 0.0
+    assert all(member.scored.scored_S.all() for group in results[-1].groups for member in group.members)
+    assert (found.get("judge/continuations", 0.0) > 0) == (name == "montecarlo")
+
+
+@pytest.mark.parametrize("name", ["soft_q", "labelled label", "temporal"])
+def test_a_judge_that_speaks_can_be_exported(tmp_path: Path, name: str) -> None:
+    list(train(config(*JUDGES[name], "steps=1"), tmp_path / "run"))
+    if name == "temporal":
+        with pytest.raises(RunError, match="has a judge of kind 'temporal', which is not written out as a language model"):
+            export(tmp_path / "run", tmp_path / "judge", model="judge")
+        return
+    export(tmp_path / "run", tmp_path / "judge", model="judge")
+    assert (tmp_path / "judge" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("kind", ["montecarlo", "entropy", "intrinsic"])
+def test_rewards_without_confidence_are_not_mixed_by_it(kind: str) -> None:
+    with pytest.raises(ConfigError, match=f"credit.mix is 'adaptive', and reward '{kind}' does not say how far it can be trusted"):
+        config(f"reward.kind={kind}", "credit.mix=adaptive")
+    for name in ("montecarlo head", "temporal", "labelled", "soft_q"):
+        assert config(*JUDGES[name], "credit.mix=adaptive").reward.kind == name.split()[0]
 
 
 def test_adapters(tmp_path: Path) -> None:
