@@ -82,11 +82,26 @@ def dump(config: Config) -> Tree:
     return config.model_dump(mode="json")
 
 
+class _OnceLoader(yaml.SafeLoader):
+    """YAML lets a key stand twice and keeps the last; a setting that is silently dropped is an error here."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                line = key.start_mark.line + 1
+                raise ConfigError(f"Line {line} sets {key.value!r} a second time in the same section; keep one of the two.")
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def _read(path: Path) -> Tree:
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = yaml.load(path.read_text(encoding="utf-8"), _OnceLoader)  # a SafeLoader
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is no YAML: {str(error).splitlines()[0]}.") from None
     if tree is None:
