@@ -79,9 +79,12 @@ def _task(world: Domain, split: str, number: int) -> Task:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"The replay file {path} cannot be read: {error}.") from None
+    if not any(line.strip() for line in lines):
+        raise DataError(f"The replay file {path} is empty; each line is an object of what to play, see `stepwell play --help`.")
+    return lines
 
 
 def _answers(config: DomainConfig, world: Domain, lines: Sequence[str], split: str, source: str) -> Iterator[Mapping[str, JSON]]:

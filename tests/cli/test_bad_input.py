@@ -98,6 +98,11 @@ def test_a_section_that_says_no_kind_is_of_the_default_one(here: Path) -> None:
     assert (tree["curriculum"]["difficulty"], tree["reward"]["beta"]) == ([0.1, 0.2], 0.1)
 
 
+def test_a_replay_file_without_lines_is_refused(here: Path) -> None:
+    (here / "replay.jsonl").write_text("\n")
+    assert "The replay file replay.jsonl is empty;" in refused("play", "shop", "--replay", "replay.jsonl")
+
+
 def test_several_faults_are_all_named(here: Path) -> None:
     said = stepwell("train", "smoke", "rollout.groups=0", "rewrd=1")
     assert [line.split(" ")[1] for line in said.err.strip().splitlines()] == ["rollout.groups", "rewrd"]

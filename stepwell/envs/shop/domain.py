@@ -107,7 +107,7 @@ class ShopDomain:
             if seed > 20 * self._num_test_tasks:
                 raise ConfigError(
                     f"The shop of {len(self.store.catalogue)} products has only {len(seen)} different tasks to test on; "
-                    f"num_test_tasks is {self._num_test_tasks}: ask for fewer, or for more products."
+                    f"{self._num_test_tasks} are wanted: ask for fewer test_tasks, or for more products."
                 )
 
     def environment(self, task: Task, member: int = 0) -> Shop:
