@@ -19,11 +19,11 @@ import stepwell
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 SETTINGS = {
-    "clean": ["evaluation.episodes=193"],
+    "clean": ["steps=15", "evaluation.episodes=193", "evaluation.every=0"],
     "compat": [
         "variant=compat",
         "engine.max_length=4096",
-        "cloning.steps=300",
+        "cloning.steps=1200",
         "steps=10",
         "evaluation.episodes=500",
         "evaluation.every=0",
