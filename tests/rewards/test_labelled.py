@@ -158,6 +158,8 @@ def test_separators_never_merge_across_a_step(steps: list[str], separator: str) 
     bounds = [1, *lesson.reading.ends.tolist()]
     pieces = [tokenizer.decode(lesson.reading.ids[a:b]) for a, b in pairwise(bounds)]
     assert pieces == [step + separator for step in steps]
+    own = text(separator).tolist()
+    assert all(lesson.reading.ids[end - len(own) : end].tolist() == own for end in bounds[1:]), "always the separator's own tokens"
 
 
 MERGING = merging_tokenizer()

@@ -264,6 +264,28 @@ def test_a_fitted_judge_comes_to_say_the_estimates() -> None:
     check_reward(reward, [group])
 
 
+def test_a_fitted_judge_says_how_far_to_trust_it() -> None:
+    """How often it ranked fresh episodes right: a tie first, then right; estimates themselves, which know the outcome, do not say."""
+    told = Told({(tokens, 0): 0.5 for tokens in (1, 2, 3)})
+    engine = TableEngine(4, Text(str, frozenset({3})))
+    engine.model("policy", ModelSpec())
+    head = engine.model("judge", ModelSpec(kind="head", of="policy"))
+    settings = MonteCarloSettings(pay="score", continuations=1)
+    group = Group(make_task(), (walk([0, 0, 0, 0], [1, 1, 1, 1], 1.0), walk([0, 0, 0, 0], [1, 1, 2, 2], 0.0, 1)))
+    reward = MonteCarloReward(told, settings, reader=HeadReader(head), lr=0.1, updates=5)
+    found = []
+    for _ in range(3):
+        scored = reward.score([group])
+        found.append((scored[0].members[0].confidence, reward.learn(scored)["judge/confidence"]))
+    assert found == [(None, 0.5), (0.5, pytest.approx(0.55)), (pytest.approx(0.55), pytest.approx(0.595))]
+    other = MonteCarloReward(told, settings, reader=HeadReader(head))
+    other.restore(reward.state())
+    assert other.score([group])[0].members[0].confidence == pytest.approx(0.595)
+    plain = MonteCarloReward(told, settings)
+    plain.learn(plain.score([group]))
+    assert plain.score([group])[0].members[0].confidence is None
+
+
 # -- refused ---------------------------------------------------------------------------------------------------------------------
 
 
