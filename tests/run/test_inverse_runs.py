@@ -78,9 +78,11 @@ def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path: Path, name: str) -
     assert any(line.get("judge/grad_norm", 0.0) > 0 for line in straight)
 
 
-@pytest.mark.parametrize("domain", ["cave", "maze", "shop"])
-@pytest.mark.parametrize("name", ["irl", "discriminator", "iq", "cross-entropy"])
-def test_the_same_key_works_in_every_domain(domain: str, name: str) -> None:
+WHERE = (("irl", "cave"), ("irl", "maze"), ("irl", "shop"), ("discriminator", "shop"), ("iq", "maze"), ("cross-entropy", "cave"))
+
+
+@pytest.mark.parametrize(("name", "domain"), WHERE)
+def test_the_same_key_works_in_every_domain(name: str, domain: str) -> None:
     small = {"shop": ["domain.products=60", "domain.test_tasks=4"], "cave": ["domain.test_tasks=4"], "maze": ["domain.test_tasks=4"]}
     for result in trainer(f"domain.kind={domain}", *small[domain], *JUDGES[name], "reward.lr=0.01", "rollout.turns=12").run():
         members = [member for group in result.groups for member in group.members]
