@@ -151,9 +151,10 @@ def test_u39_two_actions_and_three_observations() -> None:
 def test_gradient_arrives_where_a_token_was_sampled_and_nowhere_else(name: str, keep: bool, seed: int) -> None:
     """U37 to U40: nothing at a context in which the environment spoke, whatever the loss and however contexts are rewritten."""
     group = draw_group(seed, keep=keep, failed=True)
-    found = gradient(rows_of([credited(group, [1.0, -0.5, 0.25, 9.0], reference=0.2)]), LOSSES[name])
+    rows = rows_of([credited(group, [1.0, -0.5, 0.25, 9.0], reference=0.2)])
+    found = gradient(rows, LOSSES[name])
     assert set(found) <= {context for made in group.members[:3] for context in sampled_at(made)}
-    assert found
+    assert found or table().backward(rows, LOSSES[name])["policy/clip_share"] == 1.0  # Where a clip binds everywhere nothing pulls.
 
 
 def test_u40_the_kl_of_observations_is_not_seen() -> None:
