@@ -26,10 +26,10 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 ARMS = {
     "judge": [],
-    "outcome": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=102"],
-    "cloning": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=0", "cloning.steps=2900"],
+    "outcome": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=116"],
+    "cloning": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=0", "cloning.steps=3600"],
 }
-SEEDS = (0, 1, 2)
+SEEDS = (3, 4, 5)
 
 
 def run(arm: str, seed: int, runs: Path, threads: int) -> None:
@@ -44,7 +44,7 @@ def run(arm: str, seed: int, runs: Path, threads: int) -> None:
     report = json.loads((folder / "report.json").read_text())
     report |= {"arm": arm, "threads": threads}
     (RESULTS / f"{arm}-{seed}.json").write_text(json.dumps(report, indent=1, sort_keys=True) + "\n")
-    if arm == "judge" and seed == 0:
+    if arm == "judge" and seed == SEEDS[0]:
         plots = HERE / "plots"
         shutil.copytree(folder / "plots", plots, dirs_exist_ok=True)
 
