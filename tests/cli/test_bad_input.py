@@ -113,7 +113,10 @@ def test_several_faults_are_all_named(here: Path) -> None:
     [
         ("- a\n- b\n", "mine.yaml holds ['a', 'b']; a config is a mapping of settings."),
         ("a: [1\n", "mine.yaml is no YAML: "),
-        ("steps: 2\nrollout:\n  groups: 2\n  groups: 4\n", "mine.yaml: Line 4 sets 'groups' a second time in the same section; keep one of the two."),
+        (
+            "steps: 2\nrollout:\n  groups: 2\n  groups: 4\n",
+            "mine.yaml: Line 4 sets 'groups' a second time in the same section; keep one of the two.",
+        ),
         ("preset: quik\n", "mine.yaml starts from the preset 'quik'; did you mean 'quick'?"),
         ("preset: 3\n", "mine.yaml starts from the preset 3; Known: default,"),
         ("preset:\n", "mine.yaml starts from the preset None; Known: default,"),
