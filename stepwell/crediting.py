@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 from stepwell.config import (
     Config,
@@ -33,6 +34,7 @@ from stepwell.credit import (
     IStar,
     LeaveOneOut,
     MinForm,
+    Need,
     OutcomeOnly,
     Prime,
     ProcessSupervision,
@@ -51,7 +53,7 @@ from stepwell.credit import (
     needs_of,
 )
 from stepwell.credit.shaping import Overlong
-from stepwell.errors import ConfigError
+from stepwell.errors import ConfigError, nearest
 from stepwell.protocols import Assign, Domain
 from stepwell.rewards.outcome import Pay, paid
 from stepwell.rollout import answered, began
@@ -132,9 +134,11 @@ def supplied(config: Config, rule: Assign) -> Assign:
     """The rule, if what it needs is there. A reward of the user's may bring values and confidence of its own.
 
     Raises:
-        ConfigError: It needs a critic's values, or the judge's confidence, and nothing has them.
+        ConfigError: It needs a critic's values, or the judge's confidence, and nothing has them; or what nobody knows.
     """
     needs, reward = needs_of(rule), config.reward
+    for unknown in sorted(needs.difference(get_args(Need))):
+        raise ConfigError(f"credit.kind is {config.credit.kind!r}, whose needs name {unknown!r}; {nearest(unknown, get_args(Need))}.")
     if "values" in needs and not isinstance(config.credit, GAECredit) and not isinstance(reward, CustomConfig):
         raise ConfigError(
             f"credit.kind is {config.credit.kind!r}, which needs a critic's values, and reward.kind {reward.kind!r} has none; "

@@ -112,14 +112,19 @@ class Config(Settings):
             raise ValueError(f"rollout.group_size is {size}; credit {credit.kind!r} leaves one out and needs at least 2")
         if size < 2 and not isinstance(credit, ReinforcePPCredit | GAECredit | CustomConfig) and getattr(credit, "baseline", "") != "raw":
             raise ValueError(
-                f"rollout.group_size is {size}; a group of one has nothing to be compared with: at least 2, credit 'reinforce_pp', "
-                "or a credit rule of your own"
+                f"rollout.group_size is {size}; a group of one has nothing to be compared with: at least 2, credit 'reinforce_pp' "
+                "or 'gae', or a credit rule of your own"
             )
         reads = isinstance(credit, PrimeCredit | RePIRLCredit | MinFormCredit | ProcessSupervisionCredit | ProcessToGoCredit)
         if reward == "outcome" and (reads or getattr(credit, "pays", "outcome") != "outcome"):
             raise ValueError(
                 f"credit.kind is {credit.kind!r}, which reads step rewards, and reward 'outcome' gives none; "
                 "choose another reward, or a credit rule of outcomes such as 'grpo'"
+            )
+        if reward == "outcome" and isinstance(credit, GAECredit) and credit.alpha and not credit.outcome_weight:
+            raise ValueError(
+                "credit.outcome_weight is 0, and reward 'outcome' gives no step rewards: nothing would be paid; "
+                "set credit.outcome_weight to 1, or choose another reward"
             )
         if getattr(credit, "mix", "fixed") == "adaptive" and not says_confidence(self.reward):
             raise ValueError(

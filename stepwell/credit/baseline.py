@@ -78,8 +78,8 @@ class Standardised:
     def __post_init__(self) -> None:
         if self.ddof not in (0, 1):
             raise ConfigError(f"ddof is {self.ddof}; allowed are 0 (divide by N) and 1 (divide by N - 1).")
-        if not self.noise_floor >= 0:
-            raise ConfigError(f"noise_floor is {self.noise_floor}; it needs to be at least 0.")
+        if not (np.isfinite(self.noise_floor) and self.noise_floor >= 0):
+            raise ConfigError(f"noise_floor is {self.noise_floor}; it needs to be a finite number of at least 0.")
 
     def fit(self, values_N: Floats) -> Fit:
         """Mean, and standard deviation plus noise floor."""

@@ -40,7 +40,7 @@ class SuffixLogRatio:
     Raises (when built):
         ConfigError: beta is negative or not finite, or `since` is unknown.
     Raises (when called):
-        CreditError: an episode has no log-probs under the reference; a group is smaller than the baseline needs.
+        CreditError: an episode has no log-probs under the reference, or some are not finite; a group is smaller than the baseline needs.
 
     Attributes:
         baseline: For the outcome.
@@ -93,4 +93,10 @@ def _log_ratio(member: Scored) -> Floats:
             "is made of them; give the trainer a reference (Parts.reference), or attach Scored.ref_logprobs_T."
         )
     old_T = member.episode.logprobs_T if member.old_logprobs_T is None else member.old_logprobs_T
-    return old_T - member.ref_logprobs_T
+    log_ratio_T = old_T - member.ref_logprobs_T
+    if not np.all(np.isfinite(log_ratio_T)):
+        raise CreditError(
+            f"Log-probs of member {member.episode.member} of task {member.episode.task.key!r} hold NaN or infinity; credit by the suffix "
+            "log-ratio needs a finite one of every sampled token, under the policy and under the reference."
+        )
+    return log_ratio_T

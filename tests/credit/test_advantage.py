@@ -239,6 +239,7 @@ def test_parts_add_up_to_the_advantages() -> None:
         ),
         (lambda: Standardised(ddof=2), "ddof is 2; allowed are 0"),
         (lambda: Standardised(noise_floor=-1.0), "noise_floor is -1.0"),
+        (lambda: Standardised(noise_floor=math.inf), "noise_floor is inf; it needs to be a finite number"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(build: object, message: str) -> None:

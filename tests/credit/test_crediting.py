@@ -205,6 +205,7 @@ REFUSED = {
     "credit.kind=istar credit.mix=adaptive reward.kind=environment": "credit.mix is 'adaptive', and reward 'environment' does not say",
     "credit.kind=repirl rollout.group_size=1": "rollout.group_size is 1; credit 'repirl' leaves one out and needs at least 2",
     "credit.kind=gigpo rollout.group_size=1": "rollout.group_size is 1; a group of one has nothing to be compared with",
+    "credit.kind=gae credit.outcome_weight=0 reward.kind=outcome": "reward 'outcome' gives no step rewards: nothing would be paid",
     "credit.kind=counterfactual reward.kind=test_crediting:Mute": "is your own: what the end of a replay is paid",
     "credit.kind=prime credit.level=token reward.kind=test_crediting:Mute": "credit.level is 'token', but reward",
     "credit.kind=counterfactual loss.overlong_limit=10 loss.overlong_buffer=5": "whose replays are not charged",
@@ -281,6 +282,12 @@ class Trusting:
         return OutcomeOnly()(groups)
 
 
+class Misspelt(Trusting):
+    """One that asks for what there is not."""
+
+    needs = frozenset({"refrence"})
+
+
 class Leaving(Trusting):
     """One that needs a reference."""
 
@@ -296,6 +303,8 @@ def test_a_rule_of_ones_own_gets_what_it_says_it_needs_or_is_refused() -> None:
     assert len(list(made.trainer.run())) == 2
     with pytest.raises(ConfigError, match=r"needs a judge that says how far to trust it, and reward\.kind 'environment' does not"):
         build(config(*ENVIRONMENT, "credit.kind=test_crediting:Trusting"))
+    with pytest.raises(ConfigError, match=r"whose needs name 'refrence'; did you mean 'reference'\? Known: confidence, old_logprobs,"):
+        build(config(*ENVIRONMENT, "credit.kind=test_crediting:Misspelt"))
 
 
 def test_a_trainer_without_the_reference_that_its_rule_needs_is_refused() -> None:

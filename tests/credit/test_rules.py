@@ -225,6 +225,13 @@ def test_the_suffix_is_of_the_trainers_log_probs_where_they_are_known() -> None:
     assert (sampler, trainer) == ([[0.0]], [[0.5]])
 
 
+@pytest.mark.parametrize(("old", "ref"), [([-1.0, math.nan], [-2.0, -1.0]), ([-1.0, -1.0], [math.nan, -1.0])])
+def test_a_log_prob_that_is_no_number_is_refused(old: list[float], ref: list[float]) -> None:
+    member = replace(make_scored([2], outcome=1.0), old_logprobs_T=np.array(old), ref_logprobs_T=np.array(ref))
+    with pytest.raises(CreditError, match=r"Log-probs of member 0 of task 'test/0' hold NaN or infinity; credit by the suffix"):
+        SuffixLogRatio(Raw())([make_group(member)])
+
+
 def test_u16_in_a_flat_group_the_reference_still_pulls() -> None:
     """All outcomes equal: nothing without a price, the price alone with one."""
     group = group_by_hand([1.0, 1.0], [[None], [None]], log_ratios=[[0.5], [-0.5]])
