@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from stepwell.losses import Cispo, Clip, PolicyLoss, PreferenceLoss, Reinforce, Surrogate, Truncated, kl, token_weights
+import stepwell.losses as losses_module
+from stepwell.losses import Cispo, Clip, LabelLoss, PolicyLoss, PreferenceLoss, Reinforce, Surrogate, Truncated, Watched, kl, token_weights
 from stepwell.protocols import Loss
 from stepwell.types import Batch, Outputs, Tallies
 
@@ -146,6 +147,13 @@ def test_gradients_are_those_of_finite_differences(loss: Loss, seed: int) -> Non
         step[which, row, column] = nudge
         up, down = (loss(Outputs(*(stacked(outputs) + sign * step)), batch)[0] for sign in (1.0, -1.0))
         assert ((up - down) / (2 * nudge)).item() == pytest.approx(grad[which, row, column].item(), abs=1e-5, rel=1e-5)
+
+
+def test_every_loss_is_listed() -> None:
+    """What is listed is held to these laws and carried over the wire. `LabelLoss` needs rows of a special make: test_fitted_loss."""
+    public = [vars(losses_module)[name] for name in losses_module.__all__]
+    is_loss = {value for value in public if isinstance(value, type) and hasattr(value, "spans_rows") and hasattr(value, "wants")}
+    assert is_loss - {type(loss) for loss in LOSSES.values()} == {LabelLoss, Watched}
 
 
 SURROGATES = {
