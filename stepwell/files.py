@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gzip
 import hashlib
 import json
 import math
@@ -15,6 +16,7 @@ import os
 import re
 import socket
 import weakref
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,6 +33,7 @@ __all__ = [
     "disk_errors",
     "probe",
     "read_json",
+    "read_text",
     "sha256",
     "sync_path",
     "sync_tree",
@@ -90,6 +93,22 @@ def write_atomic(path: Path, content: bytes | str) -> None:
             temporary.unlink(missing_ok=True)
         raise
     sync_path(path.parent)
+
+
+def read_text(path: Path, what: str) -> str:
+    """The text of a file in UTF-8, unpacked where its name ends with .gz; `what` begins the error, `"Solutions"`.
+
+    Raises:
+        DataError: It cannot be read, unpacked or decoded.
+    """
+    try:
+        content = path.read_bytes()
+        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")
+    except (OSError, EOFError, zlib.error) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise DataError(f"{what} cannot be read from {path}: {reason}.") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{what} cannot be read from {path}: {error.reason} at byte {error.start} of a text in UTF-8.") from None
 
 
 def probe(folder: Path, num_bytes: int = 1 << 20) -> None:

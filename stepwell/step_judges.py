@@ -26,14 +26,14 @@ from stepwell.protocols import Model, ModelSpec, OptimizerSpec, ProcessReward
 from stepwell.rewards.entropy import EntropyReward, EntropySettings
 from stepwell.rewards.fitted import HeadReader, LabelReader, Reader, check_head
 from stepwell.rewards.intrinsic import IntrinsicReward, IntrinsicSettings, check_certainty
-from stepwell.rewards.labelled import LabelledReward, LabelledSettings, encoded
+from stepwell.rewards.labelled import Encoded, LabelledReward, LabelledSettings, encoded
 from stepwell.rewards.montecarlo import MonteCarloReward, MonteCarloSettings
 from stepwell.rewards.soft_q import SoftQReward, SoftQSettings
 from stepwell.rewards.temporal import TemporalReward, TemporalSettings
 from stepwell.step_labels import Labels, read_step_labels
 from stepwell.world import World
 
-__all__ = ["label_ids", "speaking_spec", "step_judge"]
+__all__ = ["label_ids", "labelled_judge", "speaking_spec", "step_judge"]
 
 
 def step_judge(config: Config, world: World) -> Callable[[], ProcessReward] | None:
@@ -45,7 +45,7 @@ def step_judge(config: Config, world: World) -> Callable[[], ProcessReward] | No
     if isinstance(reward, TemporalConfig):
         return _temporal(config, reward, world)
     if isinstance(reward, LabelledConfig):
-        return _labelled(config, reward, world)
+        return labelled_judge(config, reward, world, _labels(reward, world))
     if isinstance(reward, SoftQConfig):
         return _soft_q(config, reward, world)
     if isinstance(reward, IntrinsicConfig):
@@ -75,16 +75,20 @@ def _temporal(config: Config, reward: TemporalConfig, world: World) -> Callable[
     return lambda: TemporalReward(head(), settings, segment_of(config))
 
 
-def _labelled(config: Config, reward: LabelledConfig, world: World) -> Callable[[], ProcessReward]:
-    names = {"pay", "form", "warm", "updates", "batch", "held_out", "lr"}
-    settings = LabelledSettings(**reward.model_dump(include=names))
-    data = encoded(
+def _labels(reward: LabelledConfig, world: World) -> Encoded:
+    return encoded(
         read_step_labels(Path(reward.data), Labels(reward.scale, reward.neutral, reward.mark)),
         lambda prompt: world.player.chat.converse(prompt).context(),
         lambda text: np.array(world.tokenizer.encode(text, add_special_tokens=False), np.int64),
         separator=reward.separator,
         max_length=reward.max_length or world.player.limits.context,
     )
+
+
+def labelled_judge(config: Config, reward: LabelledConfig, world: World, data: Encoded) -> Callable[[], ProcessReward]:
+    """The labelled judge, to be fitted to these labels; one that has been fitted needs none."""
+    names = {"pay", "form", "warm", "updates", "batch", "held_out", "lr"}
+    settings = LabelledSettings(**reward.model_dump(include=names))
     reader = _reader(config, reward, world, reward.judge)
     return lambda: LabelledReward(reader(), data, settings, segment=segment_of(config), seed=world.seed)
 

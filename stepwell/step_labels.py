@@ -12,7 +12,6 @@ Three layouts are known, told apart by their keys:
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from stepwell.errors import DataError
+from stepwell.files import read_text
 from stepwell.types import JSON
 
 __all__ = ["LabelledSolution", "Labels", "read_step_labels"]
@@ -60,24 +60,13 @@ def read_step_labels(path: Path, how: Labels = Labels()) -> list[LabelledSolutio
     """
     found = [
         solution
-        for number, line in enumerate(_lines(path), 1)
+        for number, line in enumerate(read_text(path, "Step labels").split("\n"), 1)
         if line.strip()
         for solution in _solutions(line, f"{path}, line {number}", how)
     ]
     if not any(label is not None for solution in found for label in solution.labels):
         raise DataError(f"{path} holds no labelled step; {_FORM}.")
     return found
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        return content.decode("utf-8").split("\n")
-    except (OSError, EOFError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise DataError(f"Step labels cannot be read from {path}: {reason}.") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"Step labels cannot be read from {path}: {error.reason} at byte {error.start} of a text in UTF-8.") from None
 
 
 def _solutions(line: str, place: str, how: Labels) -> Iterator[LabelledSolution]:

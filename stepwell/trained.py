@@ -26,11 +26,12 @@ from stepwell.rollout import Player
 from stepwell.runfolder import read_config
 from stepwell.step_judges import speaking_spec
 
-__all__ = ["Trained", "Which", "export", "open_model", "open_run"]
+__all__ = ["COMPUTING", "Trained", "Which", "check_overrides", "export", "find_checkpoint", "open_model", "open_run"]
 
 Which = Literal["last", "best"]
 _SPEAKING = ("domain", "chat", *(f"rollout.{name}" for name in ("turns", "max_tokens", "context", "stop", "rows", "wall_s")))
-_COMPUTING = tuple(f"engine.{name}" for name in ("threads", "micro_tokens", "micro_rows", "device", "dtype"))
+COMPUTING = tuple(f"engine.{name}" for name in ("threads", "micro_tokens", "micro_rows", "device", "dtype"))
+"""Settings of how fast and where a model computes, which what was trained does not depend on."""
 
 
 class Trained(NamedTuple):
@@ -65,8 +66,8 @@ def open_run(run: Path, overrides: Sequence[str] = (), *, checkpoint: Which = "l
         ConfigError: A setting that cannot be changed here, or does not fit the domain.
     """
     trained = parse(read_config(run))
-    found = _find(run, checkpoint)
-    _check_overrides(overrides, (*_SPEAKING, *_COMPUTING))
+    found = find_checkpoint(run, checkpoint)
+    check_overrides(overrides, (*_SPEAKING, *COMPUTING))
     config = parse(dump(trained), overrides)
     domain = build_domain(config.domain)
     speaker = build_speaker(config, domain, trained)
@@ -83,7 +84,7 @@ def open_model(name: str, domain: str, overrides: Sequence[str] = ()) -> Trained
         domain: Kind of domain.
         overrides: `key=value` arguments for `domain`, `chat`, `engine` and the limits of `rollout`.
     """
-    _check_overrides(overrides, (*_SPEAKING, "engine"))
+    check_overrides(overrides, (*_SPEAKING, "engine"))
     config = parse({"domain": {"kind": domain}, "engine": {"kind": "local", "model": name}}, overrides)
     world = build_domain(config.domain)
     speaker = build_speaker(config, world)
@@ -106,7 +107,7 @@ def export(run: Path, target: Path, *, model: Literal["policy", "judge"] = "poli
     """
     config = trained = parse(read_config(run))
     _check_target(target)
-    found = _find(run, checkpoint)
+    found = find_checkpoint(run, checkpoint)
     weights = found.folder_of(model)
     spec = policy_spec(config) if model == "policy" else _speaking_judge(config, run)
     if isinstance(config.engine, LocalEngineConfig):
@@ -153,7 +154,8 @@ def _check_target(target: Path) -> None:
         raise RunError(f"{target} is a file; give a new or an empty folder to export to.")
 
 
-def _find(run: Path, which: Which) -> Checkpoint:
+def find_checkpoint(run: Path, which: Which) -> Checkpoint:
+    """The last or the best checkpoint of a run; raises `RunError` where there is none."""
     folder = run / "checkpoints"
     found = checkpoints.best(folder) if which == "best" else checkpoints.latest(folder)
     if found is None and which == "best" and checkpoints.saved_steps(folder):
@@ -163,7 +165,7 @@ def _find(run: Path, which: Which) -> Checkpoint:
     return found
 
 
-def _check_overrides(overrides: Sequence[str], allowed: Sequence[str]) -> None:
+def check_overrides(overrides: Sequence[str], allowed: Sequence[str]) -> None:
     """What would change nothing here, or would not fit the weights, is refused."""
     for override in overrides:
         key = setting_of(override)

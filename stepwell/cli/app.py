@@ -13,6 +13,7 @@ from stepwell.cli.evaluate import evaluate
 from stepwell.cli.lists import config, domains, methods, presets
 from stepwell.cli.look import export, show
 from stepwell.cli.play import play
+from stepwell.cli.score import score
 from stepwell.cli.train import train
 
 __all__ = ["app", "main"]
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(play)
+app.command()(score)
 app.command()(show)
 app.command()(export)
 app.command()(config)

@@ -130,6 +130,10 @@ class Chat:
         """The ids of a message that somebody else wrote for the policy (a demonstration), with its end of turn."""
         return self._reply_of(text)
 
+    def text(self, text: str) -> Ids:
+        """The ids of a text by itself; a special token that is spelled out in it is ordinary text."""
+        return np.array(self._template.alone(text), dtype=np.int64)
+
     # -- for Conversation -----------------------------------------------------------------------------------------------------
 
     def prompt(self, messages: Sequence[Message]) -> Ids:

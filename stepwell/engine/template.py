@@ -186,6 +186,10 @@ class Template:
     def _tokens(self, text: str, *, plain: bool) -> list[int]:
         return self._tokenizer(text, add_special_tokens=False, split_special_tokens=plain)["input_ids"] if text else []
 
+    def alone(self, text: str) -> list[int]:
+        """Ids of untrusted text by itself: a special token that is spelled out in it is ordinary text."""
+        return self.encode(self._hidden(text))
+
     def reply(self, text: str) -> list[int]:
         """Ids of a policy's message, as they follow a generation prompt."""
         hidden = self._hidden(self.lead() + text)
