@@ -16,16 +16,16 @@ def quick() -> Tree:
     haste = dict.fromkeys(careful, 0.3) | dict.fromkeys(careless, 0.8)
     return {
         "name": "quick",
-        "steps": 80,
+        "steps": 60,
         "domain": {"kind": "shop", "products": 1000, "difficulty": (0.0, 0.25), "test_tasks": 200, "expert_haste": haste},
         "engine": {"kind": "tiny", "heads": 2, "max_length": 512, "threads": 2},
         "chat": {"tools": False},
-        "cloning": {"steps": 2000, "optimizer": {"rest_scale": 0.4}},
+        "cloning": {"steps": 3000, "optimizer": {"rest_scale": 0.4}},
         "rollout": {"groups": 16, "group_size": 8, "turns": 10, "max_tokens": 16},
         "reward": {"kind": "implicit", "pay": "score", "lr": 1e-4, "judged": "mixed"},
         "credit": {"kind": "istar", "alpha": 0.1},
         "optimizer": {"lr": 5e-4, "betas": (0.9, 0.95)},
-        "evaluation": {"every": 25, "episodes": 200, "during": 100},
+        "evaluation": {"every": 20, "episodes": 200, "during": 100},
     }
 
 

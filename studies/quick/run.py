@@ -26,10 +26,10 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 ARMS = {
     "judge": [],
-    "outcome": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=116"],
-    "cloning": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=0", "cloning.steps=3600"],
+    "outcome": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=87"],
+    "cloning": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=0", "cloning.steps=4200"],
 }
-SEEDS = (3, 4, 5)
+SEEDS = (6, 7, 8)
 
 
 def run(arm: str, seed: int, runs: Path, threads: int) -> None:
