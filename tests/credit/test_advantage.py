@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from builders import make_group, make_scored, outcomes_group
 
-from stepwell.credit import Baseline, Centred, IStar, LeaveOneOut, OutcomeOnly, ProcessToGo, Standardised, credit_metrics, to_go
+from stepwell.credit import Baseline, Centred, IStar, LeaveOneOut, OutcomeOnly, ProcessToGo, Raw, Standardised, credit_metrics, to_go
 from stepwell.errors import ConfigError, CreditError
 from stepwell.protocols import Assign
 from stepwell.types import Credited, Group, Scored
@@ -135,6 +135,11 @@ def test_returns_may_be_compared_with_the_group_mean() -> None:
     members = [make_scored([1, 1], outcome=1.0, process=[1.0, 3.0]), make_scored([1], outcome=0.0, process=[0.0])]
     rule = ProcessToGo(baseline=Centred(), return_baseline=Centred())
     assert advantages(rule, make_group(*members)) == [[2.5, 1.5], [-2.5]]
+
+
+def test_raw_returns_are_credited_also_where_nobody_else_is() -> None:
+    rule = ProcessToGo(baseline=None, return_baseline=Raw())
+    assert advantages(rule, make_group(make_scored([1, 1], outcome=None, process=[1.0, 3.0]))) == [[4.0, 3.0]]
 
 
 def test_a_reward_at_the_end_alone_is_outcome_credit() -> None:

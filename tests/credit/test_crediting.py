@@ -378,6 +378,18 @@ def test_an_end_that_comes_earlier_is_the_end() -> None:
     assert [replayer(Door(), "score")(episode, turn) for turn in range(4)] == pytest.approx([1.0, 1 / 3, 0.0, 0.0])
 
 
+class Patient(Door):
+    """Where the turns run out a quarter is paid."""
+
+    def grade(self, episode: Episode) -> Verdict:
+        return Verdict.of({EndingKind.TERMINATED: 1.0, EndingKind.TURN_LIMIT: 0.25}[episode.ending.kind])
+
+
+def test_what_does_not_end_without_the_turn_is_graded_as_out_of_turns() -> None:
+    episode = walk("lock", "open", "unlock", "open", domain=Patient())
+    assert [replayer(Patient(), "score")(episode, turn) for turn in range(4)] == [1.0, 1.0, 0.25, 0.25]
+
+
 class Moody(Chance):
     """A domain whose worlds fail."""
 

@@ -248,6 +248,12 @@ def test_a_turn_is_worth_what_the_outcome_loses_without_it() -> None:
     assert credit_metrics(credited)["credit/untold_steps"] == 1.0
 
 
+def test_a_turn_without_tokens_owes_nothing_to_a_replay() -> None:
+    [group] = Counterfactual(lambda episode, turn: 0.0)([make_group(make_scored([1, 0], outcome=1.0))])
+    assert group.members[0].parts["process"].tolist() == [1.0, 0.0]
+    assert group.members[0].told_S is not None and group.members[0].told_S.tolist() == [True, False]
+
+
 def test_nothing_is_replayed_where_there_is_no_outcome_to_compare_with() -> None:
     def never(episode: Episode, turn: int) -> float | None:
         raise AssertionError("not to be called")

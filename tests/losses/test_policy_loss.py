@@ -329,6 +329,7 @@ def test_kl_values_by_hand() -> None:
     assert kl(logprobs, ref, "k1x", old_logprobs=old).tolist() == pytest.approx([1.0, -2.0])
     assert kl(logprobs, ref, "k3x", old_logprobs=old).tolist() == pytest.approx([2 * (math.exp(-0.5) - 0.5), math.exp(2.0) - 3.0])
     assert kl(logprobs, ref, "k3", value_limit=1.0).tolist() == pytest.approx([math.exp(-0.5) - 0.5, 1.0])
+    assert kl(logprobs, ref, "k3", log_limit=1.0).tolist() == pytest.approx([math.exp(-0.5) - 0.5, math.e - 2.0])
 
 
 def test_the_entropy_bonus_raises_entropy() -> None:
