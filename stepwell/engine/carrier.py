@@ -227,7 +227,10 @@ class Carrier:
         return metrics
 
     def step(self, lr: float) -> Metrics:
-        """See `protocols.Model.step`. A gradient that is not finite is not sent, and counted; where there is none, nothing moves."""
+        """See `protocols.Model.step`. A gradient that is not finite is not sent, and counted; where there is none, nothing moves.
+
+        Native calls made before it cannot be taken back: they are applied at a rate of 0, which moves the optimiser's moments alone.
+        """
         pending, called, broken = self._pending, self._called, self._broken
         self._pending, self._called, self._broken = [], False, False
         if broken:
@@ -239,7 +242,7 @@ class Carrier:
                 for d, factor in zip(pending, factors, strict=True)
             ]
             self.remote.forward_backward(scaled, _CARRIER, {})
-        metrics = self.remote.optim_step(self.optimizer, lr) if pending or called else {"grad_norm": 0.0}
+        metrics = self.remote.optim_step(self.optimizer, 0.0 if broken else lr) if pending or called else {"grad_norm": 0.0}
         return {**metrics, "skipped_updates": float(broken)}
 
     def _logprobs(self, rows: Sequence[Row]) -> list[Floats]:

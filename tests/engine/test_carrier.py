@@ -217,6 +217,23 @@ def test_a_gradient_that_is_not_finite_is_not_sent_and_counted(dialect: Dialect)
     assert sender.step(0.1)["skipped_updates"] == 0.0
 
 
+def test_a_native_call_beside_a_gradient_that_is_not_finite_moves_nothing() -> None:
+    """As at home, where the whole update is skipped; the next one is of its own gradient alone."""
+    local, remote = table(), FakeRemote(table())
+    sender = Carrier(remote, SERVERS["tinker"], ADAMW)
+    rows = draw_rows()
+    before = logits(table(), rows)
+    for loss in (LOSSES["clip"], Poisoned()):
+        sender.backward(rows, loss)
+    assert sender.step(0.1)["skipped_updates"] == 1.0
+    np.testing.assert_array_equal(logits(remote.model, rows), before)  # type: ignore[arg-type]
+    for model in (local, sender):
+        model.backward(rows, LOSSES["plain"])
+        model.step(0.1)
+    np.testing.assert_allclose(logits(remote.model, rows), logits(local, rows), atol=1e-9)  # type: ignore[arg-type]
+    assert remote.calls == ["ppo", "forward", "optim_step", "cross_entropy", "optim_step"]
+
+
 def test_where_nothing_pulls_nothing_is_sent() -> None:
     """Not even a step: momentum would move the weights."""
     remote = FakeRemote(table(ADAMW))
