@@ -47,6 +47,8 @@ if TYPE_CHECKING:
         RewardLearner,
     )
     from stepwell.run import NothingLeftError, train
+    from stepwell.scoring import OpenedJudge, StepScores, open_judge
+    from stepwell.solutions import Solution, read_solutions
     from stepwell.trained import Trained, export, open_model, open_run
     from stepwell.trainer import Trainer
     from stepwell.types import (
@@ -103,6 +105,7 @@ __all__ = [
     "ModelSpec",
     "NothingLeftError",
     "Observation",
+    "OpenedJudge",
     "OptimizerSpec",
     "Outputs",
     "Policy",
@@ -113,7 +116,9 @@ __all__ = [
     "RunError",
     "Sampling",
     "Scored",
+    "Solution",
     "StaleWeightsError",
+    "StepScores",
     "Steps",
     "StepwellError",
     "Stop",
@@ -129,10 +134,12 @@ __all__ = [
     "export",
     "load",
     "load_domain",
+    "open_judge",
     "open_model",
     "open_run",
     "parse",
     "pass_at",
+    "read_solutions",
     "train",
 ]
 
@@ -150,6 +157,8 @@ _MODULES = (
     "build",
     "run",
     "trained",
+    "solutions",
+    "scoring",
 )
 """Where the names are, those without torch first."""
 

@@ -19,11 +19,13 @@ from commands import stepwell
 from stepwell import checkpoint
 from stepwell.build import build
 from stepwell.configure import load
-from stepwell.engine.chat import Message
+from stepwell.engine.chat import Chat, Message
 from stepwell.engine.local import LocalModel
+from stepwell.rewards.labelled import encoded
 from stepwell.run import train
 from stepwell.scoring import open_judge
-from stepwell.solutions import Solution, read_solutions
+from stepwell.solutions import Solution
+from stepwell.step_labels import LabelledSolution
 from stepwell.types import Ending, EndingKind, Episode, Floats, Group, Invalid, Observation, Reply, Row, Scored, Stop, Turn, Verdict
 
 PROMPT, STEPS = "go to the exit", ["go north and look", "go west", "the exit"]
@@ -146,6 +148,17 @@ def test_the_labelled_judge_ends_steps_as_it_was_taught(here: Path, judge: Path)
     assert read(here / "other.jsonl")[0]["scores"] != pytest.approx(found, rel=1e-3)
 
 
+def test_a_labelled_solution_is_shown_as_it_was_taught(judge: Path) -> None:
+    """The same tokens, and the same places behind the steps, where a label may be missing."""
+    speaker = build(load("smoke", SMALL)).speaker
+    labelled = LabelledSolution(PROMPT, tuple(STEPS), (1.0, 0.0, 1.0))
+    opening, text = (lambda prompt: speaker.player.chat.converse(prompt).context()), speaker.tokenizer.encode
+    (lesson,) = encoded([labelled], opening, lambda t: text(t, add_special_tokens=False), separator=";", max_length=200).lessons
+    turns = open_judge(judge).display.show(solution(tuple(STEPS))).episode.turns
+    assert [len(turn.context_ids) + len(turn.token_ids) for turn in turns] == lesson.reading.ends.tolist()
+    assert [*turns[-1].context_ids, *turns[-1].token_ids] == lesson.reading.ids.tolist()
+
+
 def test_a_step_is_scored_by_what_stands_before_it(here: Path, judge: Path) -> None:
     """The same numbers whatever follows, and whatever other solutions are in the file."""
     lines = [{"id": n, "prompt": PROMPT, "steps": STEPS[: n + 1]} for n in range(3)]
@@ -169,9 +182,16 @@ def test_messages_and_a_system_text_of_their_own(here: Path, judge: Path) -> Non
     )
     assert alone == pytest.approx(plain, rel=1e-5)
     assert longer != pytest.approx(plain, rel=1e-3) and system != pytest.approx(plain, rel=1e-3)
-    shown = open_judge(judge).display.show(Solution(3, read_solutions(here / "in.jsonl")[3].messages, ("go",))).episode
-    opened = load("smoke", [*SMALL, "chat.system=exit", "chat.tools=false"])
-    assert shown.turns[0].context_ids.tolist() == build(opened).speaker.player.chat.converse(PROMPT).context().tolist()
+
+
+def test_a_system_message_takes_the_place_of_the_runs_own(judge: Path) -> None:
+    def chat(system: str) -> Chat:
+        return build(load("smoke", [*SMALL, f"chat.system={system}", "chat.tools=false"])).speaker.player.chat
+
+    display = replace(open_judge(judge).display, chat=chat("north"))
+    for first, system in (((), "north"), ((Message("system", "exit"),), "exit")):
+        (turn,) = display.show(Solution(3, (*first, Message("user", PROMPT)), ("go",))).episode.turns
+        assert turn.context_ids.tolist() == chat(system).converse(PROMPT).context().tolist()
 
 
 def test_special_tokens_in_a_step_are_ordinary_text(judge: Path) -> None:
