@@ -6,6 +6,7 @@ StepwellError
 │   ├── CapabilityError           an engine cannot carry what was asked of it
 │   └── MissingExtraError         an optional dependency is not installed; names the pip line
 ├── DataError (ValueError)        a file that cannot be read as what it should be; names file and line
+├── RecordError (ValueError)      numbers that make no record: lengths that do not line up, values that are not finite
 ├── CreditError (ValueError)      step rewards that a credit rule cannot turn into advantages
 ├── StaleWeightsError             a policy was used after its model had moved on
 ├── EnvironmentFault              infrastructure failed inside an episode: the episode is `failed`, the run goes on
@@ -29,6 +30,7 @@ __all__ = [
     "DataError",
     "EnvironmentFault",
     "MissingExtraError",
+    "RecordError",
     "RunError",
     "StaleWeightsError",
     "StepwellError",
@@ -64,6 +66,10 @@ class MissingExtraError(ConfigError):
 
 class DataError(StepwellError, ValueError):
     """A file that cannot be read as what it should be."""
+
+
+class RecordError(StepwellError, ValueError):
+    """Numbers that make no task, turn, episode, score or row."""
 
 
 class CreditError(StepwellError, ValueError):

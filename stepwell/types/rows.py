@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from stepwell.errors import RecordError
 from stepwell.types.values import Floats, Ids
 
 if TYPE_CHECKING:
@@ -68,9 +69,9 @@ class Row:
         }
         for name, values in columns.items():
             if values is not None and len(values) != n:
-                raise ValueError(f"Row.{name} has {len(values)} entries for {n} targets; ids, masks and log-probs must line up.")
+                raise RecordError(f"Row.{name} has {len(values)} entries for {n} targets; ids, masks and log-probs must line up.")
         if n and (self.targets[0] < 1 or self.targets[-1] >= len(self.ids) or np.any(np.diff(self.targets) <= 0)):
-            raise ValueError(
+            raise RecordError(
                 f"Row.targets must be ascending positions in [1, {len(self.ids)}); got {self.targets[:3]} ... {self.targets[-1]}."
             )
 

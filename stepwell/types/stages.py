@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from stepwell.errors import RecordError
 from stepwell.types.turns import Episode
 from stepwell.types.values import Bools, Floats, Ids
 from stepwell.types.words import Task
@@ -33,15 +34,15 @@ class Steps:
 
     def __post_init__(self) -> None:
         if not len(self.turn_S) == len(self.start_S) == len(self.stop_S):
-            raise ValueError(
+            raise RecordError(
                 f"Steps have {len(self.turn_S)} turns, {len(self.start_S)} starts and {len(self.stop_S)} stops; all must be equal."
             )
         if len(self) and (self.start_S[0] != 0 or np.any(self.start_S[1:] != self.stop_S[:-1]) or np.any(self.stop_S < self.start_S)):
-            raise ValueError(
+            raise RecordError(
                 "Steps must partition the sampled tokens in order: first start 0, each start the stop before it, no stop before its start."
             )
         if np.any(np.diff(self.turn_S) < 0):
-            raise ValueError("Steps must lie in the order of their turns.")
+            raise RecordError("Steps must lie in the order of their turns.")
 
     def __len__(self) -> int:
         return len(self.turn_S)
@@ -86,23 +87,32 @@ class Scored:
     def __post_init__(self) -> None:
         num_steps, num_tokens = len(self.steps), self.episode.num_tokens
         if self.steps.num_tokens != num_tokens:
-            raise ValueError(f"Steps cover {self.steps.num_tokens} sampled tokens, the episode has {num_tokens}.")
+            raise RecordError(f"{self._who}: Steps cover {self.steps.num_tokens} sampled tokens, the episode has {num_tokens}.")
         per_step = {**{f"rewards[{k!r}]": v for k, v in self.rewards.items()}, "scored_S": self.scored_S, "values_S": self.values_S}
         for name, values in per_step.items():
             if values is not None and len(values) != num_steps:
-                raise ValueError(f"{name} has {len(values)} entries; the episode has {num_steps} steps.")
+                raise RecordError(f"{self._who}: {name} has {len(values)} entries; the episode has {num_steps} steps.")
         for name, values in {"ref_logprobs_T": self.ref_logprobs_T, "old_logprobs_T": self.old_logprobs_T}.items():
             if values is not None and len(values) != num_tokens:
-                raise ValueError(f"{name} has {len(values)} entries; the episode has {num_tokens} sampled tokens.")
+                raise RecordError(f"{self._who}: {name} has {len(values)} entries; the episode has {num_tokens} sampled tokens.")
+        if not self.rewards and np.any(self.scored_S):
+            raise RecordError(f"{self._who}: steps are marked as scored and there is no reward; give it in `rewards`, under a name.")
         for name, values in self.rewards.items():
             if not np.all(np.isfinite(values)):
-                raise ValueError(f"Reward {name!r} holds NaN or infinity; a step without a reward is marked in scored_S, not by NaN.")
+                raise RecordError(
+                    f"{self._who}: Reward {name!r} holds NaN or infinity; a step without a reward is marked in scored_S, not by NaN."
+                )
         for name, number in {"values_S": self.values_S, "final_value": self.final_value}.items():
             if number is not None and not np.all(np.isfinite(number)):
-                raise ValueError(f"{name} holds NaN or infinity; values are finite, and None where there is no critic.")
-
+                raise RecordError(f"{self._who}: {name} holds NaN or infinity; values are finite, and None where there is no critic.")
         if self.confidence is not None and not 0.0 <= self.confidence <= 1.0:
-            raise ValueError(f"The judge's confidence is {self.confidence}; it lies in [0, 1], and is None where it is unknown.")
+            raise RecordError(
+                f"{self._who}: The judge's confidence is {self.confidence}; it lies in [0, 1], and is None where it is unknown."
+            )
+
+    @property
+    def _who(self) -> str:
+        return f"Task {self.episode.task.key!r}, member {self.episode.member}"
 
     @property
     def process_S(self) -> Floats:
@@ -129,11 +139,19 @@ class Credited:
 
     def __post_init__(self) -> None:
         if len(self.advantages_S) != len(self.scored.steps):
-            raise ValueError(f"Got {len(self.advantages_S)} advantages for {len(self.scored.steps)} steps; every step needs one.")
+            raise RecordError(
+                f"{self._who}: got {len(self.advantages_S)} advantages for {len(self.scored.steps)} steps; every step needs one."
+            )
         if not np.isfinite(self.advantages_S).all():
-            raise ValueError("Advantages hold NaN or infinity.")
+            raise RecordError(f"{self._who}: advantages hold NaN or infinity.")
         if self.told_S is not None and len(self.told_S) != len(self.advantages_S):
-            raise ValueError(f"told_S has {len(self.told_S)} entries for {len(self.advantages_S)} steps; every step needs one.")
+            raise RecordError(
+                f"{self._who}: told_S has {len(self.told_S)} entries for {len(self.advantages_S)} steps; every step needs one."
+            )
+
+    @property
+    def _who(self) -> str:
+        return f"Task {self.scored.episode.task.key!r}, member {self.scored.episode.member}"
 
 
 Member = TypeVar("Member", covariant=True)

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from stepwell.errors import RecordError
 from stepwell.types.values import Floats, Ids
 from stepwell.types.words import Action, Invalid, Observation, Reply, Task, Verdict
 
@@ -51,9 +52,9 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.temperature) and self.temperature >= 0):
-            raise ValueError(f"temperature is {self.temperature}; allowed is a finite number >= 0 (0 is greedy).")
+            raise RecordError(f"temperature is {self.temperature}; allowed is a finite number >= 0 (0 is greedy).")
         if self.max_tokens < 1:
-            raise ValueError(f"max_tokens is {self.max_tokens}; a turn needs at least 1 token.")
+            raise RecordError(f"max_tokens is {self.max_tokens}; a turn needs at least 1 token.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,11 +90,11 @@ class Turn:
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.logprobs):
-            raise ValueError(
+            raise RecordError(
                 f"A turn has {len(self.token_ids)} token ids and {len(self.logprobs)} log-probs; the two must be equally long."
             )
         if len(self.context_ids) == 0:
-            raise ValueError("A turn has an empty context; the model must have seen at least one token.")
+            raise RecordError("A turn has an empty context; the model must have seen at least one token.")
 
 
 class EndingKind(StrEnum):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stepwell.errors import RecordError
 from stepwell.types.values import JSON
 
 __all__ = [
@@ -43,7 +44,7 @@ class Task:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.difficulty <= 1.0:
-            raise ValueError(f"Task {self.key!r} has difficulty {self.difficulty}; difficulty lies in [0, 1].")
+            raise RecordError(f"Task {self.key!r} has difficulty {self.difficulty}; difficulty lies in [0, 1].")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +130,11 @@ class Verdict:
 
     def __post_init__(self) -> None:
         if (self.score is None) != (self.success is None):
-            raise ValueError(f"A verdict is scored or unscored as a whole; got score {self.score} with success {self.success}.")
+            raise RecordError(f"A verdict is scored or unscored as a whole; got score {self.score} with success {self.success}.")
         if self.score is None and not self.reason:
-            raise ValueError("An unscored verdict needs a reason.")
+            raise RecordError("An unscored verdict needs a reason.")
         if self.score is not None and not np.isfinite(self.score):
-            raise ValueError(f"A verdict's score must be finite, got {self.score}; use Verdict.unscored(reason) where there is none.")
+            raise RecordError(f"A verdict's score must be finite, got {self.score}; use Verdict.unscored(reason) where there is none.")
 
     @classmethod
     def of(cls, score: float, success: bool | None = None) -> Verdict:

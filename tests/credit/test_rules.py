@@ -35,7 +35,7 @@ from stepwell.credit import (
     needs_of,
 )
 from stepwell.credit.adaptive import trust
-from stepwell.errors import ConfigError, CreditError
+from stepwell.errors import ConfigError, CreditError, RecordError
 from stepwell.protocols import Assign
 from stepwell.types import Episode, Group, Scored
 
@@ -377,10 +377,12 @@ def test_a_group_of_one_that_is_compared_gets_no_outcome_part_and_is_counted(rul
 
 def test_a_mask_or_rewards_of_another_length_are_refused() -> None:
     member = TRIO.members[0]
-    with pytest.raises(ValueError, match="scored_S has 1 entries; the episode has 2 steps"):
+    with pytest.raises(RecordError, match=r"Task '.*', member \d: scored_S has 1 entries; the episode has 2 steps"):
         replace(member, scored_S=np.ones(1, np.bool_))
     with pytest.raises(ValueError, match="holds NaN or infinity; a step without a reward is marked in scored_S"):
         replace(member, rewards={"judge": np.array([math.nan, 0.0])})
+    with pytest.raises(RecordError, match="steps are marked as scored and there is no reward"):
+        replace(member, rewards={}, scored_S=np.ones(2, np.bool_))
     with pytest.raises(ValueError, match=r"The judge's confidence is 1\.5; it lies in \[0, 1\]"):
         replace(member, confidence=1.5)
     with pytest.raises(ValueError, match=r"The judge's confidence is nan"):
