@@ -19,7 +19,8 @@ from stepwell.trainer import StepResult
 ARMS = {
     "outcome": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo"],
     "implicit, moving reference": [],
-    "implicit, frozen reference": ["reward.reference=frozen"],
+    "implicit, moving reference, all groups judged": ["reward.judged=all"],
+    "temporal, a head on the policy's hidden states": ["reward.kind=temporal", "reward.pay=score", "credit.alpha=0.1"],
 }
 
 
