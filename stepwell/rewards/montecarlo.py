@@ -226,8 +226,8 @@ class MonteCarloReward:
     judge and estimate before the judge has learnt from it, and `judge/confidence`. Estimates have no confidence: they know the outcome.
 
     Args:
-        estimate: Of places.
-        settings: Those that `estimate` was made with.
+        go_on: Lets the policy go on from a place.
+        settings: How many continuations, and what is read off them.
         segment: Where steps begin and end.
         reader: A fitted judge, or None.
         lr: Its learning rate.
