@@ -20,7 +20,12 @@ ARMS = {
     "outcome": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo"],
     "implicit, moving reference": [],
     "implicit, moving reference, all groups judged": ["reward.judged=all"],
-    "temporal, a head on the policy's hidden states": ["reward.kind=temporal", "reward.trunk=shared", "reward.pay=score", "credit.alpha=0.1"],
+    "temporal, a head on the policy's hidden states": [
+        "reward.kind=temporal",
+        "reward.trunk=shared",
+        "reward.pay=score",
+        "credit.alpha=0.1",
+    ],
 }
 
 

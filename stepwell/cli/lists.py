@@ -89,10 +89,9 @@ def _print_table(names: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Non
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    settings = max((len(word) for row in rows for word in row[0].split()), default=0)  # A name is never broken: it is there to be copied.
     for number, name in enumerate(names):
-        first = number == 0
-        table.add_column(name, style="cyan" if first else "", overflow="fold", min_width=settings if first else None)
-    for row in rows:
-        table.add_row(*map(Text, row))
+        first = number == 0  # Names are there to be copied: one to a line, never broken.
+        table.add_column(name, style="cyan" if first else "", overflow="fold", no_wrap=first)
+    for name, *words in rows:
+        table.add_row(Text(name.replace(" ", "\n")), *map(Text, words))
     out().print(table)
