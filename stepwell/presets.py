@@ -16,11 +16,11 @@ def quick() -> Tree:
     haste = dict.fromkeys(careful, 0.3) | dict.fromkeys(careless, 0.8)
     return {
         "name": "quick",
-        "steps": 60,
+        "steps": 70,
         "domain": {"kind": "shop", "products": 1000, "difficulty": (0.0, 0.25), "test_tasks": 200, "expert_haste": haste},
         "engine": {"kind": "tiny", "heads": 2, "max_length": 512, "threads": 2},
         "chat": {"tools": False},
-        "cloning": {"steps": 3000, "optimizer": {"rest_scale": 0.4}},
+        "cloning": {"steps": 1800, "optimizer": {"rest_scale": 0.1}},
         "rollout": {"groups": 16, "group_size": 8, "turns": 10, "max_tokens": 16},
         "reward": {"kind": "implicit", "pay": "score", "lr": 1e-4, "judged": "mixed"},
         "credit": {"kind": "istar", "alpha": 0.1},
