@@ -19,7 +19,7 @@ from stepwell.engine.local import Budget, LocalEngine, Text
 from stepwell.engine.table import TableEngine, TableModel
 from stepwell.engine.tiny import tiny_model
 from stepwell.errors import CapabilityError, ConfigError
-from stepwell.losses import Cispo, Clip, CloningLoss, PolicyLoss, PreferenceLoss, Reinforce, Watched
+from stepwell.losses import Cispo, Clip, CloningLoss, LabelLoss, PolicyLoss, PreferenceLoss, Reinforce, Watched
 from stepwell.losses.value import ValueLoss
 from stepwell.protocols import Loss, ModelSpec, OptimizerSpec
 from stepwell.types import Batch, Floats, Outputs, Row, Tallies
@@ -71,9 +71,19 @@ def carried(loss: Loss, rows: Sequence[Row], dialect: Dialect, remote: FakeRemot
     return metrics
 
 
-def check_same(loss: Loss, dialect: Dialect, remote: FakeRemote, seed: int = 0) -> None:
+def label_rows() -> list[Row]:
+    """Three steps, each with the labels 3 and 4 said behind it; the shares of the labels of a step sum to 1."""
+    rows = []
+    for number, (text, share, weight) in enumerate((([0, 1], 1.0, 0.5), ([0, 1, 2], 0.25, 0.3), ([2], 0.0, 0.2))):
+        for label, share_of in enumerate((share, 1.0 - share)):
+            made = Row.of(np.array([*text, 3 + label]), np.array([len(text)]), np.array([weight]), np.array([number]))
+            rows.append(replace(made, returns=np.array([share_of]), label=float(label), episode=number))
+    return rows
+
+
+def check_same(loss: Loss, dialect: Dialect, remote: FakeRemote, seed: int = 0, given: Sequence[Row] | None = None) -> None:
     """One plain descent step with rate 1 moves the logits by the gradient; the metrics are those of the local model."""
-    rows, local = draw_rows(seed), table()
+    rows, local = draw_rows(seed) if given is None else list(given), table()
     before = logits(local, rows)
     metrics = local.backward(rows, loss)
     local.step(1.0)
@@ -91,6 +101,11 @@ def test_every_loss_is_carried(loss: Loss, dialect: Dialect) -> None:
     remote = FakeRemote(table(), dialect.reduction)
     check_same(loss, dialect, remote)
     assert remote.calls == ["forward", "importance_sampling", "optim_step"]
+
+
+@pytest.mark.parametrize("dialect", CARRIED.values(), ids=CARRIED.keys())
+def test_a_loss_of_label_tokens_is_carried(dialect: Dialect) -> None:
+    check_same(LabelLoss(), dialect, FakeRemote(table(), dialect.reduction), given=label_rows())
 
 
 @pytest.mark.parametrize("name", SPEAKABLE)
