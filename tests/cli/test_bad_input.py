@@ -45,7 +45,7 @@ CONFIGS = {
     "smoke steps": "'steps' is no setting; write key=value, such as rollout.groups=8.",
     "smoke rollout.group=3": "rollout.group is not a setting; did you mean 'groups'?",
     "smoke rolout.groups=3": "rolout is not a setting; did you mean 'rollout'?",
-    "smoke reward.kind=implict": "reward.kind is 'implict'; did you mean 'implicit'? Known: environment, ",
+    "smoke reward.kind=implict": "reward.kind is 'implict'; did you mean 'implicit'? Known: entropy, environment, implicit, ",
     "smoke domain.kind=sop": "domain.kind is 'sop'; did you mean 'shop'?",
     "smoke credit.kind=grop": "credit.kind is 'grop'; did you mean 'grpo'?",
     "smoke loss.kl=k4": "loss.kl is 'k4'; Known: k1, k1+, k1x, k2, k3, k3+, k3x, none.",
