@@ -17,7 +17,7 @@ from stepwell.types import Completion, Floats, Ids, Row, Sampling
 if TYPE_CHECKING:
     from stepwell.engine.local import LocalModel
 
-__all__ = ["LocalPolicy"]
+__all__ = ["LocalPolicy", "check_temperature"]
 
 
 class LocalPolicy:
@@ -58,7 +58,7 @@ class LocalPolicy:
             StaleWeightsError: The model has moved on.
         """
         self._check_present()
-        self._check_temperature(sampling)
+        check_temperature(self._model.spec.temperature, sampling)
         with self._model.using(self._kept):
             return self._sampler.sample(contexts, sampling, seeds)
 
@@ -96,11 +96,16 @@ class LocalPolicy:
                 "take a new snapshot, or keep() for a reference."
             )
 
-    def _check_temperature(self, sampling: Sequence[Sampling]) -> None:
-        own = self._model.spec.temperature
-        for s in sampling:
-            if s.purpose == "training" and s.temperature not in (0.0, own):
-                raise ConfigError(
-                    f"The sampling temperature is {s.temperature}, but the model's log-probs are those at {own} (ModelSpec.temperature); "
-                    "what is to be trained on needs one temperature for both. For evaluation say Player.at(temperature)."
-                )
+
+def check_temperature(own: float, sampling: Sequence[Sampling]) -> None:
+    """What is to be trained on is sampled at the temperature of the model's log-probs, `own`, or greedily.
+
+    Raises:
+        ConfigError: another temperature.
+    """
+    for s in sampling:
+        if s.purpose == "training" and s.temperature not in (0.0, own):
+            raise ConfigError(
+                f"The sampling temperature is {s.temperature}, but the model's log-probs are those at {own} (ModelSpec.temperature); "
+                "what is to be trained on needs one temperature for both. For evaluation say Player.at(temperature)."
+            )

@@ -23,6 +23,7 @@ from stepwell.engine.batch import pad
 from stepwell.engine.draw import draw
 from stepwell.engine.local import Text
 from stepwell.engine.optimizer import Optimizer
+from stepwell.engine.policy import check_temperature
 from stepwell.errors import CapabilityError, ConfigError, RunError, StaleWeightsError
 from stepwell.protocols import Capabilities, Loss, ModelSpec, OptimizerSpec
 from stepwell.seeding import generator
@@ -304,7 +305,7 @@ class TablePolicy:
             StaleWeightsError: The model has moved on.
         """
         self._check_present()
-        self._check_temperature(sampling)
+        check_temperature(self._model.spec.temperature, sampling)
         return [self._extend(np.asarray(c, np.int64), s, seed) for c, s, seed in zip(contexts, sampling, seeds, strict=True)]
 
     def _extend(self, context: Ids, sampling: Sampling, seed: int) -> Completion:
@@ -353,15 +354,6 @@ class TablePolicy:
                 f"This policy is version {self.version}, and its model has moved on to version {self._model.version}; "
                 "take a new snapshot, or keep() for a reference."
             )
-
-    def _check_temperature(self, sampling: Sequence[Sampling]) -> None:
-        own = self._model.spec.temperature
-        for s in sampling:
-            if s.purpose == "training" and s.temperature not in (0.0, own):
-                raise ConfigError(
-                    f"The sampling temperature is {s.temperature}, but the model's log-probs are those at {own} (ModelSpec.temperature); "
-                    "what is to be trained on needs one temperature for both. For evaluation say Player.at(temperature)."
-                )
 
 
 def _contexts(rows: Sequence[Row]) -> list[bytes]:
