@@ -1,8 +1,9 @@
 """Free logits for every context behind the engine's seam, in float64: exact tests of all that stands above an engine.
 
-The key of a row of the table is the exact sequence of token ids before the token. The table is as good as infinite: a context that was
-never trained on has its initial logits, and the optimiser treats it as one whose gradient was always 0. With a small vocabulary all that
-such a model can say can be listed, so expectations over what it does are sums, and gradients of them are exact.
+The key of a row of the table is the exact sequence of token ids before the token, or with a `window` the last ones of them. The table is
+as good as infinite: a context that was never trained on has its initial logits, and the optimiser treats it as one whose gradient was always
+0. With a small vocabulary all that such a model can say can be listed, so expectations over what it does are sums, and gradients of them are
+exact.
 
 Legend: B row, N target, C context of the table, V token that can be said.
 """
@@ -43,14 +44,18 @@ class TableEngine:
         text: How to decode, and when a turn ends.
         spread: Standard deviation of the initial logits; 0 is a policy that says all tokens alike.
         seed: Of the initial logits.
+        window: Contexts that end in the same so many tokens are one to the table; None is the whole context. Where an observation says all
+            that matters, a table with a window learns from every visit to a state, whatever led there.
     """
 
-    def __init__(self, vocabulary: int, text: Text, *, spread: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, vocabulary: int, text: Text, *, spread: float = 0.0, seed: int = 0, window: int | None = None) -> None:
         if vocabulary < 2:
             raise ConfigError(f"The table's vocabulary has {vocabulary} tokens; a choice needs at least 2.")
         if not (math.isfinite(spread) and spread >= 0):
             raise ConfigError(f"The spread of the table's logits is {spread}; allowed is a finite number of at least 0.")
-        self.vocabulary, self.text, self.spread, self.seed = vocabulary, text, spread, seed
+        if window is not None and window < 1:
+            raise ConfigError(f"The table's window is {window} tokens; it needs at least 1, or None for the whole context.")
+        self.vocabulary, self.text, self.spread, self.seed, self.window = vocabulary, text, spread, seed, window
         self._models: dict[str, TableModel] = {}
 
     @property
@@ -80,6 +85,11 @@ class TableEngine:
         made = TableModel(self, spec, None if of is None or spec.kind == "head" else of.weights())
         self._models[name] = made
         return made
+
+    def key(self, context: Ids) -> bytes:
+        """Of the row of the table that says what comes after a context."""
+        seen = context if self.window is None else context[-self.window :]
+        return np.asarray(seen, np.int64).tobytes()
 
     def initial(self, context: bytes) -> Tensor:
         """Logits of a context that was never trained on. [V]"""
@@ -145,12 +155,16 @@ class TableModel:
     # -- outputs --------------------------------------------------------------------------------------------------------------
 
     def logits(self, contexts: Sequence[bytes], weights: _Weights | None = None) -> Tensor:
-        """Rows of the table, those of contexts that it does not hold from the start. [len(contexts), V]"""
+        """Rows of the table, those of contexts that it does not hold from the start; by `TableEngine.key`. [len(contexts), V]"""
         held = weights or self._weights
         known = [held.places[c] for c in contexts if c in held.places]
         if len(known) == len(contexts):
             return held.table[known]
         return torch.stack([held.table[held.places[c]] if c in held.places else self._initial(c) for c in contexts])
+
+    def _contexts(self, rows: Sequence[Row]) -> list[bytes]:
+        """The key of what stands before each target of each row, in order."""
+        return [self.engine.key(row.ids[:target]) for row in rows for target in row.targets.tolist()]
 
     def _initial(self, context: bytes) -> Tensor:
         return torch.zeros(1, dtype=torch.float64) if self.is_head else self.engine.initial(context)
@@ -163,7 +177,7 @@ class TableModel:
                 f"Token {int(said.max())} is a target, but the table can say 0 to {self.engine.vocabulary - 1} only; "
                 "make it with a larger vocabulary (one that holds the end of turn, to learn from demonstrations)."
             )
-        logits = self.logits(_contexts(rows), weights)
+        logits = self.logits(self._contexts(rows), weights)
         if self.is_head:
             return Outputs(torch.full(batch.mask.shape, math.nan, dtype=torch.float64), None, _laid_out(logits[:, 0], batch.mask)), batch
         logprobs = torch.log_softmax(logits / self.spec.temperature, dim=-1)
@@ -201,7 +215,7 @@ class TableModel:
         if not rows:
             return {}
         self._check_carries(loss.wants)
-        self._grow(_contexts(rows))
+        self._grow(self._contexts(rows))
         outputs, batch = self._outputs(rows, loss.wants)
         value, tallies = loss(outputs, batch)
         if value.requires_grad:
@@ -316,7 +330,7 @@ class TablePolicy:
         stop = None
         while stop is None:
             here = np.concatenate([context, np.array(ids, np.int64)])
-            logits_V = self._model.logits([here.tobytes()], self._kept)[0]
+            logits_V = self._model.logits([self._model.engine.key(here)], self._kept)[0]
             logprobs_V = torch.log_softmax(logits_V / (sampling.temperature or 1.0), dim=-1)
             greedy = sampling.temperature == 0
             chosen = int(logits_V.argmax()) if greedy else int(draw(logprobs_V[None], torch.from_numpy(seeds[len(ids) :][:1]))[0])
@@ -354,11 +368,6 @@ class TablePolicy:
                 f"This policy is version {self.version}, and its model has moved on to version {self._model.version}; "
                 "take a new snapshot, or keep() for a reference."
             )
-
-
-def _contexts(rows: Sequence[Row]) -> list[bytes]:
-    """What stands before each target of each row, in order."""
-    return [np.asarray(row.ids[:target], np.int64).tobytes() for row in rows for target in row.targets.tolist()]
 
 
 def _laid_out(values: Tensor, mask: Tensor) -> Tensor:

@@ -36,6 +36,7 @@ __all__ = [
     "soft_values",
     "trajectories",
     "uniform",
+    "values_of",
 ]
 
 
@@ -272,7 +273,23 @@ def policy_values(graph: StateGraph, policy: StatePolicy, *, discount: float = 1
     Raises:
         ConfigError: A discount outside [0, 1], or a policy that gives no probabilities.
     """
-    chosen_HXA = graph.probabilities(policy)
+    return values_of(graph, graph.probabilities(policy), discount=discount)
+
+
+def values_of(graph: StateGraph, chosen_HXA: Floats, *, discount: float = 1.0) -> Values:
+    """`policy_values` of a policy that is there as an array: the same, without asking it about one state after the other.
+
+    Args:
+        graph: Of which environment.
+        chosen_HXA: Probabilities, 0 where there is no action, as `StateGraph.probabilities` makes them. [H, X, A]
+        discount: Per turn, in [0, 1].
+
+    Raises:
+        ConfigError: A discount outside [0, 1], or an array of another shape.
+    """
+    wanted = (graph.turns, *graph.reward_XA.shape)
+    if chosen_HXA.shape != wanted:
+        raise ConfigError(f"The policy's probabilities have shape {chosen_HXA.shape}; this graph's turns, states and actions are {wanted}.")
     return _backward(graph, discount, lambda turn, q_XA: (chosen_HXA[turn] * q_XA).sum(axis=1))
 
 

@@ -67,6 +67,34 @@ def test_every_engine_keeps_the_contract(name: str, tmp_path: Path) -> None:
         check_engine(TableEngine(8, Text(str, frozenset({2})), spread=0.0 if name == "table" else 1.0))
 
 
+# -- a window ----------------------------------------------------------------------------------------------------------------
+
+
+def test_with_a_window_contexts_of_equal_ends_are_one() -> None:
+    engine = TableEngine(3, Text(str, frozenset({99})), window=2)
+    model = policy(engine)
+    model.backward([paid([7, 5, 6, 1], [3], 1.0)], PolicyLoss())
+    model.step(1.0)
+    elsewhere, other = model.forward([Row.of(ids(8, 8, 5, 6, 1), ids(4)), Row.of(ids(7, 6, 1), ids(2))])
+    learnt = math.log(math.exp(2 / 3) / (math.exp(2 / 3) + 2 * math.exp(-1 / 3)))  # one step of 1 - pi for the token, -pi for the others
+    assert elsewhere["logprobs"][0] == pytest.approx(learnt)
+    assert other["logprobs"][0] == pytest.approx(math.log(1 / 3))
+
+
+def test_a_window_samples_by_what_it_has_learnt() -> None:
+    engine = TableEngine(3, Text(str, frozenset({99})), window=2)
+    model = policy(engine)
+    model.backward([paid([5, 6, 1], [2], 1.0)], PolicyLoss())
+    model.step(30.0)
+    said = model.snapshot().sample([ids(9, 9, 9, 5, 6)], [Sampling(max_tokens=1)], [0])
+    assert said[0].token_ids.tolist() == [1] and said[0].logprobs[0] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_window_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"window is 0 tokens; it needs at least 1"):
+        TableEngine(3, Text(str, frozenset({99})), window=0)
+
+
 # -- numbers by hand ----------------------------------------------------------------------------------------------------------
 
 

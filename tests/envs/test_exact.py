@@ -25,6 +25,7 @@ from stepwell.envs.exact import (
     soft_values,
     trajectories,
     uniform,
+    values_of,
 )
 from stepwell.envs.maze import MazeDomain
 from stepwell.errors import ConfigError, ContractViolation
@@ -348,3 +349,12 @@ def test_bad_arguments_are_refused() -> None:
     for wrong in ([0.5, 0.6], [1.0], [1.5, -0.5], [math.nan, 1.0]):
         with pytest.raises(ConfigError, match="one probability for each"):
             policy_values(graph, lambda state, wrong=wrong: np.array(wrong))  # type: ignore[misc]
+
+
+def test_a_policy_that_is_an_array_has_the_same_values() -> None:
+    graph = explore(CaveDomain(), CaveDomain().task(0.3, 1, "train"), BRACKET.parse, turns=4)
+    asked, given_HXA = policy_values(graph, uniform, discount=0.9), graph.probabilities(uniform)
+    made = values_of(graph, given_HXA, discount=0.9)
+    assert np.array_equal(made.v_HX, asked.v_HX) and np.array_equal(made.q_HXA, asked.q_HXA)
+    with pytest.raises(ConfigError, match="have shape"):
+        values_of(graph, given_HXA[1:])
