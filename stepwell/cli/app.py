@@ -10,6 +10,7 @@ import typer
 from stepwell import __version__
 from stepwell.cli.doctor import doctor
 from stepwell.cli.evaluate import evaluate
+from stepwell.cli.grade import grade
 from stepwell.cli.lists import config, domains, methods, presets
 from stepwell.cli.look import export, show
 from stepwell.cli.play import play
@@ -29,6 +30,7 @@ app.command()(train)
 app.command("eval")(evaluate)
 app.command()(play)
 app.command()(score)
+app.command()(grade)
 app.command()(show)
 app.command()(export)
 app.command()(config)

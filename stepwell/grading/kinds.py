@@ -1,0 +1,64 @@
+"""The graders by name: what `stepwell grade --with NAME` opens. A grader is imported when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from stepwell.grading.graded import Grader
+from stepwell.types import JSON
+
+__all__ = ["KINDS", "Kind", "Options", "Reads"]
+
+Reads = Literal["boxed", "any"]
+"""Where the answer is looked for: in a box alone, or in the box, else after `####` or "the answer is", else at the end of the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to grade.
+
+    Attributes:
+        reads: Where the answer is looked for.
+        limit_s: Seconds that an answer may take; None is the grader's own.
+        workers: Worker processes; None is the number of cores.
+    """
+
+    reads: Reads = "any"
+    limit_s: float | None = None
+    workers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A grader as the command knows it.
+
+    Attributes:
+        key: Where a line of the file holds what is right.
+        form: What must stand there, in words.
+        fits: Whether a value may stand there.
+        open: Makes the grader.
+    """
+
+    key: Literal["gold", "tests"]
+    form: str
+    fits: Callable[[JSON], bool]
+    open: Callable[[Options], Grader]
+
+
+def _is_plain(gold: JSON) -> bool:
+    return isinstance(gold, str) or (isinstance(gold, int | float) and not isinstance(gold, bool))
+
+
+def _exact(options: Options) -> Grader:
+    from stepwell.grading.exact import Exact
+
+    return Exact(reads=options.reads)
+
+
+_PLAIN = "a text or a number"
+KINDS: Mapping[str, Kind] = {
+    "exact": Kind("gold", _PLAIN, _is_plain, _exact),
+}
+"""Name -> grader."""
