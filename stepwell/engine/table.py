@@ -1,9 +1,9 @@
 """Free logits for every context behind the engine's seam, in float64: exact tests of all that stands above an engine.
 
 The key of a row of the table is the exact sequence of token ids before the token, or with a `window` the last ones of them. The table is
-as good as infinite: a context that was never trained on has its initial logits, and the optimiser treats it as one whose gradient was always
-0. With a small vocabulary all that such a model can say can be listed, so expectations over what it does are sums, and gradients of them are
-exact.
+as good as infinite: a context that was never trained on has its initial logits, and the optimiser treats it as one whose gradient was
+always 0. With a small vocabulary all that such a model can say can be listed, so expectations over what it does are sums, and gradients
+of them are exact.
 
 Legend: B row, N target, C context of the table, V token that can be said.
 """
