@@ -17,9 +17,11 @@ from stepwell.config import CUSTOM, CaveConfig, Config, DomainConfig, MazeConfig
 from stepwell.errors import ConfigError, nearest
 from stepwell.presets import PRESETS, preset
 
-__all__ = ["dump", "load", "load_domain", "parse", "setting_of"]
+__all__ = ["COMPUTING", "check_overrides", "dump", "load", "load_domain", "parse", "setting_of"]
 
 Tree = dict[str, Any]
+COMPUTING = tuple(f"engine.{name}" for name in ("threads", "micro_tokens", "micro_rows", "device", "dtype"))
+"""Settings of how fast and where a model computes, which what was trained does not depend on."""
 
 
 def load(source: str, overrides: Sequence[str] = ()) -> Config:
@@ -80,6 +82,16 @@ def _with_kind(name: str, section: Any) -> Any:
 def dump(config: Config) -> Tree:
     """The whole tree, every default written out; JSON-able."""
     return config.model_dump(mode="json")
+
+
+def check_overrides(overrides: Sequence[str], allowed: Sequence[str]) -> None:
+    """What would change nothing here, or would not fit the weights, is refused."""
+    for override in overrides:
+        key = setting_of(override)
+        if not any(key == one or key.startswith(f"{one}.") for one in allowed):
+            raise ConfigError(
+                f"{key} cannot be changed here: it has no effect on what was trained, or does not fit its weights; {nearest(key, allowed)}."
+            )
 
 
 class _OnceLoader(yaml.SafeLoader):

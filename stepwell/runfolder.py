@@ -17,6 +17,7 @@ import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Literal
 
 import yaml
 
@@ -27,7 +28,9 @@ from stepwell.files import Lock, disk_errors, probe, write_atomic
 from stepwell.tracking import cut_episodes, cut_metrics
 from stepwell.types import JSON
 
-__all__ = ["RunFolder", "config_hash", "differing_keys", "read_config"]
+__all__ = ["RunFolder", "Which", "config_hash", "differing_keys", "find_checkpoint", "read_config"]
+
+Which = Literal["last", "best"]
 
 _SHOWN = 8
 
@@ -147,6 +150,17 @@ def _enter(path: Path) -> Lock:
         lock.close()
         raise
     return lock
+
+
+def find_checkpoint(run: Path, which: Which) -> Checkpoint:
+    """The last or the best checkpoint of a run; raises `RunError` where there is none."""
+    folder = run / "checkpoints"
+    found = checkpoint.best(folder) if which == "best" else checkpoint.latest(folder)
+    if found is None and which == "best" and checkpoint.saved_steps(folder):
+        raise RunError(f"{run} has no best checkpoint: none was evaluated during training (evaluation.every). Take the last one.")
+    if found is None:
+        raise RunError(f"{run} has no checkpoint yet; go on with its training (stepwell train ... --resume).")
+    return found
 
 
 # -- configs ------------------------------------------------------------------------------------------------------------------

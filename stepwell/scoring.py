@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwell.build import build_domain, build_speaker, policy_spec
 from stepwell.checkpoint import Checkpoint
 from stepwell.config import (
     Config,
@@ -26,7 +25,8 @@ from stepwell.config import (
     OutcomeRewardConfig,
     SoftQConfig,
 )
-from stepwell.configure import dump, parse
+from stepwell.configure import COMPUTING, check_overrides, dump, parse
+from stepwell.domains import build_domain
 from stepwell.engine.chat import Chat
 from stepwell.engine.export import load_weights
 from stepwell.engine.local import LocalModel
@@ -34,10 +34,10 @@ from stepwell.errors import RunError
 from stepwell.judging import reward_of
 from stepwell.protocols import ProcessReward, RewardLearner
 from stepwell.rewards.labelled import Encoded
-from stepwell.runfolder import read_config
+from stepwell.runfolder import Which, find_checkpoint, read_config
 from stepwell.solutions import Solution
+from stepwell.speaking import build_speaker, policy_spec
 from stepwell.step_judges import labelled_judge
-from stepwell.trained import COMPUTING, Which, check_overrides, find_checkpoint
 from stepwell.types import Ending, EndingKind, Episode, Group, Ids, Invalid, Observation, Reply, Scored, Stop, Task, Turn, Verdict
 from stepwell.world import World
 

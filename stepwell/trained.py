@@ -10,28 +10,24 @@ from typing import Literal, NamedTuple
 
 import yaml
 
-from stepwell import checkpoint as checkpoints
-from stepwell.build import build_domain, build_speaker, load_base, make_chat, policy_spec
-from stepwell.checkpoint import Checkpoint
 from stepwell.config import Config, ImplicitConfig, InverseConfig, LocalEngineConfig
-from stepwell.configure import dump, parse, setting_of
+from stepwell.configure import COMPUTING, check_overrides, dump, parse
+from stepwell.domains import build_domain
 from stepwell.engine.export import load_weights, write_pretrained
 from stepwell.engine.local import LocalEngine, Text
 from stepwell.engine.template import PLAIN
-from stepwell.errors import ConfigError, RunError, nearest
+from stepwell.errors import RunError
 from stepwell.files import disk_errors, sync_path, sync_tree, write_atomic
 from stepwell.judging import judge_spec
 from stepwell.protocols import Domain, ModelSpec, Policy
 from stepwell.rollout import Player
-from stepwell.runfolder import read_config
+from stepwell.runfolder import Which, find_checkpoint, read_config
+from stepwell.speaking import build_speaker, load_base, make_chat, policy_spec
 from stepwell.step_judges import speaking_spec
 
-__all__ = ["COMPUTING", "Trained", "Which", "check_overrides", "export", "find_checkpoint", "open_model", "open_run"]
+__all__ = ["Trained", "export", "open_model", "open_run"]
 
-Which = Literal["last", "best"]
 _SPEAKING = ("domain", "chat", *(f"rollout.{name}" for name in ("turns", "max_tokens", "context", "stop", "rows", "wall_s")))
-COMPUTING = tuple(f"engine.{name}" for name in ("threads", "micro_tokens", "micro_rows", "device", "dtype"))
-"""Settings of how fast and where a model computes, which what was trained does not depend on."""
 
 
 class Trained(NamedTuple):
@@ -152,24 +148,3 @@ def _check_target(target: Path) -> None:
         raise RunError(f"{target} is not empty; give a new or an empty folder to export to.")
     if target.exists() and not target.is_dir():
         raise RunError(f"{target} is a file; give a new or an empty folder to export to.")
-
-
-def find_checkpoint(run: Path, which: Which) -> Checkpoint:
-    """The last or the best checkpoint of a run; raises `RunError` where there is none."""
-    folder = run / "checkpoints"
-    found = checkpoints.best(folder) if which == "best" else checkpoints.latest(folder)
-    if found is None and which == "best" and checkpoints.saved_steps(folder):
-        raise RunError(f"{run} has no best checkpoint: none was evaluated during training (evaluation.every). Take the last one.")
-    if found is None:
-        raise RunError(f"{run} has no checkpoint yet; go on with its training (stepwell train ... --resume).")
-    return found
-
-
-def check_overrides(overrides: Sequence[str], allowed: Sequence[str]) -> None:
-    """What would change nothing here, or would not fit the weights, is refused."""
-    for override in overrides:
-        key = setting_of(override)
-        if not any(key == one or key.startswith(f"{one}.") for one in allowed):
-            raise ConfigError(
-                f"{key} cannot be changed here: it has no effect on what was trained, or does not fit its weights; {nearest(key, allowed)}."
-            )
