@@ -9,6 +9,7 @@ from stepwell.custom import custom
 from stepwell.envs.cave import CaveDomain
 from stepwell.envs.maze import MazeDomain
 from stepwell.envs.shop import ShopDomain
+from stepwell.envs.shop.axes import FixedAxes
 from stepwell.envs.shop.webshop import WebShopDomain, WebShopSettings
 from stepwell.protocols import Domain
 
@@ -25,6 +26,7 @@ def build_domain(config: DomainConfig) -> Domain:
             difficulty=(low, high),
             num_test_tasks=config.test_tasks,
             expert_haste=config.expert_haste,
+            axes=FixedAxes(**config.axes.model_dump()),
         )
     if isinstance(config, CustomConfig):
         return cast(Domain, custom(config, "domain", ("task", "tasks", "environment", "grade", "expert")))

@@ -20,7 +20,7 @@ from stepwell.config.credits import (
     RePIRLCredit,
     SuffixCredit,
 )
-from stepwell.config.domains import CaveConfig, DomainConfig, MazeConfig, ShopConfig, WebShopConfig
+from stepwell.config.domains import AxesConfig, CaveConfig, DomainConfig, MazeConfig, ShopConfig, WebShopConfig
 from stepwell.config.engines import ChatConfig, CloningOptimizerConfig, EngineConfig, LocalEngineConfig, OptimizerConfig, TinyEngineConfig
 from stepwell.config.inverse import InverseConfig
 from stepwell.config.judges import (
@@ -40,6 +40,7 @@ from stepwell.config.settings import CUSTOM, CustomConfig
 
 __all__ = [
     "CUSTOM",
+    "AxesConfig",
     "CaveConfig",
     "ChatConfig",
     "CheckpointConfig",

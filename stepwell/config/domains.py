@@ -9,12 +9,34 @@ from pydantic import Discriminator, Field, Tag
 from stepwell.config.settings import CUSTOM, Count, CustomConfig, Difficulties, Settings, Share, kind_of
 
 __all__ = [
+    "AxesConfig",
     "CaveConfig",
     "DomainConfig",
     "MazeConfig",
     "ShopConfig",
     "WebShopConfig",
 ]
+
+
+class AxesConfig(Settings):
+    """What makes a shop's tasks hard, set one by one; what is not set is drawn by difficulty."""
+
+    attributes: Annotated[int, Field(ge=1, le=3)] | None = None
+    """Attributes asked for."""
+    options: Annotated[int, Field(ge=0, le=2)] | None = None
+    """Options asked for."""
+    distractors: Annotated[int, Field(ge=0, le=3)] | None = None
+    """Products to open and leave: they look right in the results and lack something. Where the catalogue has fewer, the nearest number."""
+    wording: Literal["verbatim", "paraphrased", "synonyms"] | None = None
+    """`verbatim`: in order, with labels; `paraphrased`: in free order; `synonyms`: with other words for attributes as well."""
+    option_names: bool | None = None
+    """Whether options are asked for by name and value, or by value alone."""
+    budget: Literal["none", "stated", "missing"] | None = None
+    """`missing`: there is a limit, and the instruction keeps it to itself; the cheapest product that fits is under it."""
+    hidden: bool | None = None
+    """Whether one attribute stands on the product's page only."""
+    steps: tuple[Annotated[int, Field(ge=3, le=10)], Annotated[int, Field(ge=3, le=10)]] | None = None
+    """Fewest and most actions of the scripted expert."""
 
 
 class ShopConfig(Settings):
@@ -31,6 +53,7 @@ class ShopConfig(Settings):
     """How many held-out tasks there are."""
     expert_haste: dict[str, Share] = Field(default_factory=dict)
     """Option's name -> probability with which the scripted expert buys before it has chosen one: fallible demonstrations."""
+    axes: AxesConfig = AxesConfig()
 
 
 class WebShopConfig(Settings):

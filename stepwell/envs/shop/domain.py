@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from stepwell.envs.shop.axes import FREE, FixedAxes
 from stepwell.envs.shop.catalogue import MAX_PRICE, PRICE_STEP, Catalogue
 from stepwell.envs.shop.expert import plan
 from stepwell.envs.shop.goal import Goal
@@ -32,6 +33,7 @@ class ShopDomain:
         num_test_tasks: Length of `tasks("test")` and of `tasks("validation")`.
         expert_haste: Probability with which the scripted expert, before it chooses an option, buys instead, by the option's name (0 for one
             that is not named): demonstrations by a fallible player, whom a policy can learn to surpass. Empty: it always succeeds.
+        axes: What every task has, whatever its difficulty: axes of difficulty set one by one.
 
     Splits are `train`, `validation` and `test`. No two of them ask for the same product, nor for the same type with the same attributes.
 
@@ -49,6 +51,7 @@ class ShopDomain:
         difficulty: tuple[float, float] = (0.0, 0.5),
         num_test_tasks: int = 200,
         expert_haste: Mapping[str, float] = NO_HASTE,
+        axes: FixedAxes = FREE,
     ) -> None:
         low, high = difficulty
         if not 0.0 <= low <= high <= 1.0:
@@ -63,7 +66,7 @@ class ShopDomain:
         self.difficulty = (float(low), float(high))
         self.expert_haste = dict(expert_haste)
         self.store = Store(Catalogue.generate(products, seed))
-        self._maker = Maker(self.store)
+        self._maker = Maker(self.store, axes)
         self._num_test_tasks = num_test_tasks
         self._finite: dict[str, tuple[Task, ...]] = {}
 

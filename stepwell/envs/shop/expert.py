@@ -24,13 +24,14 @@ class Plan:
 def plan(goal: Goal, store: Store) -> Plan | None:
     """What the expert does, or None where it would look through all results in vain.
 
-    It filters by the price limit if there is one, searches for the attributes and the type in the order of the instruction, and opens,
+    It filters by the price limit if one is stated, searches for the attributes and the type in the order of the instruction, and opens,
     in the order of the results, each product that is not visibly wrong. On the page of one that lacks something it goes back;
     otherwise it chooses the options in the order of the instruction and buys.
     """
-    actions = [] if goal.limit is None else [Action("filter", {"constraint": f"price under {goal.limit}"})]
+    stated = goal.limit if goal.states_limit else None
+    actions = [] if stated is None else [Action("filter", {"constraint": f"price under {stated}"})]
     actions.append(Action("search", {"query": " ".join(goal.query)}))
-    found = store.search(goal.query, Filters(under=goal.limit))
+    found = store.search(goal.query, Filters(under=stated))
     page = num_lookalikes = 0
     for rank, index in enumerate(found):
         product = store.product(index)
@@ -50,7 +51,8 @@ def plan(goal: Goal, store: Store) -> Plan | None:
 def _looks_right(goal: Goal, product: Product) -> bool:
     """Whether the line in the results leaves it possible that this is the product: an attribute may be hidden, no more than one is."""
     missing = sum(word not in product.shown for word in goal.attributes)
-    return product.type == goal.type and product.stock > 0 and missing <= len(product.hidden)
+    cheap = goal.limit is None or product.price < goal.limit
+    return product.type == goal.type and product.stock > 0 and cheap and missing <= len(product.hidden)
 
 
 def steps_after_opening(goal: Goal) -> int:

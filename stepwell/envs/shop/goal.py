@@ -41,6 +41,7 @@ class Goal:
         limit: The price must be below it; None is any price.
         query: Attributes and type as one searches for them, in the order of the instruction.
         target: A product that is worth 1.0 (there may be others).
+        states_limit: Whether the instruction says the limit. Where it does not, the cheapest product that fits is under it.
     """
 
     type: str
@@ -50,6 +51,7 @@ class Goal:
     limit: int | None
     query: tuple[str, ...]
     target: int
+    states_limit: bool = True
 
     def __post_init__(self) -> None:
         if not self.attributes:
@@ -90,6 +92,7 @@ class Goal:
 
     def payload(self) -> dict[str, JSON]:
         """The goal as a task's payload."""
+        unsaid: dict[str, JSON] = {} if self.states_limit else {"states_limit": False}
         return {
             "type": self.type,
             "department": self.department,
@@ -98,6 +101,7 @@ class Goal:
             "limit": self.limit,
             "query": list(self.query),
             "target": self.target,
+            **unsaid,
         }
 
     @classmethod
@@ -121,6 +125,7 @@ class Goal:
             limit=limit,
             query=_strings(task, "query", _list(task, "query")),
             target=target,
+            states_limit=payload.get("states_limit") is not False,
         )
 
 

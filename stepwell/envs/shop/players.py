@@ -1,4 +1,4 @@
-"""A player that follows a rule and reads only what is shown: a baseline, and the measure of a task's difficulty."""
+"""Players that do not learn: baselines, and the measure of a task's difficulty."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stepwell.envs.shop.store import PAGE_SIZE
 from stepwell.envs.shop.words import OPTION_VALUES
 from stepwell.types import Action
 
-__all__ = ["RulePlayer"]
+__all__ = ["RulePlayer", "forgetful"]
 
 _LIMIT = re.compile(r"\b(?:under|than|below) (\d+)")
 _NAME_OF = {value: name for name, values in OPTION_VALUES.items() for value in values}
@@ -63,3 +63,12 @@ class RulePlayer:
 
     def _copy(self, word: str, others: Sequence[str]) -> str:
         return str(self._rng.choice(others)) if self._rng.random() < self._noise else word
+
+
+def forgetful(actions: Sequence[Action], forgets: float, rng: np.random.Generator) -> list[Action]:
+    """The expert's actions, each left out with probability `forgets`: a limited player, who fails more often the more there is to do.
+
+    >>> forgetful([Action("buy")], 0.0, np.random.default_rng(0))
+    [Action(name='buy', arguments={})]
+    """
+    return [action for action in actions if rng.random() >= forgets]
