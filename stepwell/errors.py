@@ -11,6 +11,7 @@ StepwellError
 ├── StaleWeightsError             a policy was used after its model had moved on
 ├── EnvironmentFault              infrastructure failed inside an episode: the episode is `failed`, the run goes on
 ├── RunError                      a run folder that cannot be used: locked, of another config, damaged, disk full
+│   └── ServerError               a server that trains for us refused, or is gone; the run can be resumed
 └── ContractViolation (AssertionError)  a part breaks a promise that others build on
 ```
 
@@ -32,6 +33,7 @@ __all__ = [
     "MissingExtraError",
     "RecordError",
     "RunError",
+    "ServerError",
     "StaleWeightsError",
     "StepwellError",
     "nearest",
@@ -86,6 +88,10 @@ class EnvironmentFault(StepwellError):  # noqa: N818 - a fault of the world, not
 
 class RunError(StepwellError):
     """A run folder that cannot be used."""
+
+
+class ServerError(RunError):
+    """A server that trains for us refused, or is gone. The run can be resumed from its last checkpoint."""
 
 
 class ContractViolation(StepwellError, AssertionError):  # noqa: N818

@@ -21,12 +21,12 @@ import numpy as np
 import torch
 
 from stepwell.engine.batch import pad
-from stepwell.errors import CapabilityError, ConfigError, nearest
+from stepwell.errors import CapabilityError, ConfigError
 from stepwell.losses import Cispo, Clip, CloningLoss, PolicyLoss, Reinforce, Watched
 from stepwell.protocols import Loss, OptimizerSpec
 from stepwell.types import Floats, Ids, Metrics, Outputs, Row
 
-__all__ = ["SERVERS", "Carrier", "Datum", "Dialect", "NativeCall", "Reduction", "Remote", "dialect_of", "native_call", "scales"]
+__all__ = ["Carrier", "Datum", "Dialect", "NativeCall", "Reduction", "Remote", "native_call", "scales"]
 
 _CARRIER = "importance_sampling"
 _CPU = torch.device("cpu")
@@ -82,29 +82,6 @@ class Dialect(NamedTuple):
 
     reduction: Reduction
     native: frozenset[str]
-
-
-_ALL = frozenset({"cross_entropy", "importance_sampling", "ppo", "cispo"})
-SERVERS: dict[str, Dialect] = {
-    "tinker": Dialect("sum", _ALL),
-    "skyrl": Dialect("sum", _ALL - {"cispo"}),  # the thresholds of cispo do not reach its loss
-    "skyrl-jax": Dialect("sequence_mean", _ALL),
-    "verl": Dialect("sum", frozenset({"cross_entropy"})),  # importance_sampling is capped at 2
-    "hatchery": Dialect("token_mean", frozenset({"cross_entropy"})),
-    "twinkle": Dialect("sequence_mean", frozenset()),  # importance_sampling is clipped; ppo and cispo silently become cross-entropy
-}
-"""Kinds of servers, as their source says (SkyRL 0.4 with FSDP or Megatron, and with JAX; verl 0.9; hatchery 0.3; Twinkle 0.5)."""
-
-
-def dialect_of(server: str) -> Dialect:
-    """The dialect of a kind of server.
-
-    Raises:
-        CapabilityError: An unknown kind: to guess would mean gradients of an unknown scale.
-    """
-    if server not in SERVERS:
-        raise CapabilityError(f"No server of kind {server!r} is known; {nearest(server, SERVERS)}")
-    return SERVERS[server]
 
 
 # -- what is sent -------------------------------------------------------------------------------------------------------------
@@ -183,7 +160,7 @@ class Carrier:
 
     Args:
         remote: The trainer.
-        dialect: How it speaks; see `dialect_of`.
+        dialect: How it speaks; see `engine.servers`.
         optimizer: AdamW's settings, sent with every step.
 
     Raises:

@@ -14,8 +14,9 @@ from fake_remote import FakeRemote, Oddity
 from speakers import SMALL, loud
 from torch import Tensor
 
-from stepwell.engine.carrier import SERVERS, Carrier, Datum, Dialect, Reduction, dialect_of, native_call, scales
+from stepwell.engine.carrier import Carrier, Datum, Dialect, Reduction, native_call, scales
 from stepwell.engine.local import Budget, LocalEngine, Text
+from stepwell.engine.servers import SERVERS, server_kind
 from stepwell.engine.table import TableEngine, TableModel
 from stepwell.engine.tiny import tiny_model
 from stepwell.errors import CapabilityError, ConfigError
@@ -112,7 +113,7 @@ def test_a_loss_of_label_tokens_is_carried(dialect: Dialect) -> None:
 @pytest.mark.parametrize("server", SERVERS)
 def test_every_loss_on_every_kind_of_server(server: str, name: str) -> None:
     """By native call where a server sums and means what we mean; otherwise carried, past a cap or a clip of its own."""
-    dialect = dialect_of(server)
+    dialect = server_kind(server).dialect
     odd: dict[str, Oddity] = {"verl": "capped", "twinkle": "clipped"}
     remote = FakeRemote(table(), dialect.reduction, odd.get(server))
     check_same(Watched(SPEAKABLE[name]), dialect, remote, seed=1)
@@ -120,7 +121,7 @@ def test_every_loss_on_every_kind_of_server(server: str, name: str) -> None:
     assert remote.calls == ([NATIVE[name], "optim_step"] if native else ["forward", "importance_sampling", "optim_step"])
 
 
-@pytest.mark.parametrize("dialect", [*CARRIED.values(), SERVERS["tinker"]])
+@pytest.mark.parametrize("dialect", [*CARRIED.values(), SERVERS["tinker"].dialect])
 def test_several_unequal_calls_before_one_clipped_step(dialect: Dialect) -> None:
     """U45: the scale of each call matters where they add up, and that of all where the gradient is clipped."""
     local, remote = table(ADAMW), FakeRemote(table(ADAMW), dialect.reduction)
@@ -140,7 +141,7 @@ def test_several_unequal_calls_before_one_clipped_step(dialect: Dialect) -> None
 @pytest.mark.parametrize("server", ["tinker", "skyrl-jax", "hatchery"])
 def test_a_transformer_learns_the_same_over_the_wire(server: str, name: str) -> None:
     """The tiny engine, in float32, three updates."""
-    dialect, rows, models = dialect_of(server), draw_rows(6), []
+    dialect, rows, models = server_kind(server).dialect, draw_rows(6), []
     for _ in range(2):
         made = LocalEngine(loud(tiny_model(32, SMALL, 0)), Text(str, frozenset()), Budget(rows=2))
         models.append(made.model("policy", ModelSpec(optimizer=OptimizerSpec(eps=1e-3, max_grad_norm=0.5))))
@@ -235,7 +236,7 @@ def test_a_gradient_that_is_not_finite_is_not_sent_and_counted(dialect: Dialect)
 def test_a_native_call_beside_a_gradient_that_is_not_finite_moves_nothing() -> None:
     """As at home, where the whole update is skipped; the next one is of its own gradient alone."""
     local, remote = table(), FakeRemote(table())
-    sender = Carrier(remote, SERVERS["tinker"], ADAMW)
+    sender = Carrier(remote, SERVERS["tinker"].dialect, ADAMW)
     rows = draw_rows()
     before = logits(table(), rows)
     for loss in (LOSSES["clip"], Poisoned()):
@@ -267,13 +268,13 @@ def test_what_a_server_would_read_otherwise_is_carried() -> None:
     before = logits(local, odd)
     local.backward(odd, LOSSES["clip"])
     local.step(1.0)
-    carried(LOSSES["clip"], odd, SERVERS["tinker"], remote)
+    carried(LOSSES["clip"], odd, SERVERS["tinker"].dialect, remote)
     np.testing.assert_allclose(logits(remote.model, odd) - before, logits(local, odd) - before, atol=1e-9)  # type: ignore[arg-type]
     assert remote.calls[0] == "forward"
     holed = [replace(row, old_logprobs=np.where(row.weight == 0, math.nan, row.old_logprobs)) for row in draw_rows()]
     assert any(np.isnan(row.old_logprobs).any() for row in holed)
     remote = FakeRemote(table())
-    carried(LOSSES["clip"], holed, SERVERS["tinker"], remote)
+    carried(LOSSES["clip"], holed, SERVERS["tinker"].dialect, remote)
     assert remote.calls == ["ppo", "optim_step"]
 
 
@@ -289,17 +290,17 @@ def test_what_cannot_be_carried_is_refused_before_anything_is_sent(loss: Loss) -
     remote = FakeRemote(table())
     (wanted,) = loss.wants
     with pytest.raises(CapabilityError, match=f"{wanted.capitalize()} cannot be had from a remote engine"):
-        Carrier(remote, SERVERS["tinker"], ADAMW).backward(draw_rows(), loss)
+        Carrier(remote, SERVERS["tinker"].dialect, ADAMW).backward(draw_rows(), loss)
     with pytest.raises(CapabilityError, match=f"{wanted.capitalize()} cannot be had from a remote engine"):
-        Carrier(remote, SERVERS["tinker"], ADAMW).forward(draw_rows(), loss.wants)
+        Carrier(remote, SERVERS["tinker"].dialect, ADAMW).forward(draw_rows(), loss.wants)
     assert remote.calls == []
 
 
 def test_what_a_server_has_not_is_said() -> None:
     with pytest.raises(CapabilityError, match="No server of kind 'skyrl_jax' is known; did you mean 'skyrl-jax'"):
-        dialect_of("skyrl_jax")
+        server_kind("skyrl_jax")
     with pytest.raises(CapabilityError, match="The optimiser is 'muon'; a server of the Tinker API has adamw alone"):
-        Carrier(FakeRemote(table()), SERVERS["tinker"], OptimizerSpec(kind="muon"))
+        Carrier(FakeRemote(table()), SERVERS["tinker"].dialect, OptimizerSpec(kind="muon"))
 
 
 class Short(FakeRemote):
