@@ -4,27 +4,30 @@ Two layouts are known:
 
 - `lines`: `{"id": ..., "prompt": text, "steps": [text, ...]}` a line; or with `messages`, `[{"role": ..., "content": text}, ...]`, in place
   of the prompt: the conversation that the steps answer. Other keys are passed over.
-- `processbench`: ProcessBench's, `{"id": ..., "problem": text, "steps": [text, ...]}`, as one JSON list or a line each.
+- `processbench`: ProcessBench's, `{"id": ..., "problem": text, "steps": [text, ...]}`.
+
+Both may be JSON lines, one JSON list, or Parquet. `auto` tells them apart by their keys.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from stepwell.engine.chat import Message
+from stepwell.entries import read_entries
 from stepwell.errors import DataError
-from stepwell.files import read_text
 from stepwell.types import JSON
 
 __all__ = ["Layout", "Solution", "read_solutions"]
 
-Layout = Literal["lines", "processbench"]
+Layout = Literal["auto", "lines", "processbench"]
 
+_LINES = 'a line is {"id": text, "prompt": text, "steps": [text, ...]}, or has "messages" in place of "prompt"'
 _FORMS: Mapping[Layout, str] = {
-    "lines": 'a line is {"id": text, "prompt": text, "steps": [text, ...]}, or has "messages" in place of "prompt"',
+    "auto": f'{_LINES}; or "problem", as in ProcessBench',
+    "lines": _LINES,
     "processbench": 'an entry of ProcessBench is {"id": text, "problem": text, "steps": [text, ...]}',
 }
 _ROLES = ("system", "user", "assistant")
@@ -38,42 +41,23 @@ class Solution(NamedTuple):
     steps: tuple[str, ...]
 
 
-def read_solutions(path: Path, layout: Layout = "lines") -> list[Solution]:
+def read_solutions(path: Path, layout: Layout = "auto") -> list[Solution]:
     """All solutions of a file (packed, where its name ends with .gz), in order; empty lines are passed over.
 
     Raises:
         DataError: The file cannot be read or holds no solution; or an entry is not as described, has no steps, or holds half a character.
     """
-    found = [_solution(entry, place, layout) for place, entry in _entries(path, layout)]
+    found = [_solution(entry, place, layout) for place, entry in read_entries(path, "Solutions", _FORMS[layout])]
     if not found:
         raise DataError(f"{path} holds no solution; {_FORMS[layout]}.")
     return found
 
 
-def _entries(path: Path, layout: Layout) -> Iterator[tuple[str, JSON]]:
-    text = read_text(path, "Solutions")
-    if layout == "processbench" and text.lstrip().startswith("["):
-        listed = _json(text, str(path), layout)
-        assert isinstance(listed, list)
-        yield from ((f"{path}, entry {number}", entry) for number, entry in enumerate(listed, 1))
-        return
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            yield f"{path}, line {number}", _json(line, f"{path}, line {number}", layout)
-
-
-def _json(text: str, place: str, layout: Layout) -> JSON:
-    try:
-        value: JSON = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{place}: not JSON ({error}); {_FORMS[layout]}.") from None
-    return value
-
-
 def _solution(entry: JSON, place: str, layout: Layout) -> Solution:
     if not isinstance(entry, Mapping):
         raise DataError(f"{place} is a {type(entry).__name__}; {_FORMS[layout]}.")
-    asked = {"problem"} if layout == "processbench" else {"prompt", "messages"}
+    by_problem = layout == "processbench" or (layout == "auto" and "problem" in entry and not {"prompt", "messages"} & set(entry))
+    asked = {"problem"} if by_problem else {"prompt", "messages"}
     if not {"id", "steps"} <= set(entry) or len(asked & set(entry)) != 1:
         raise DataError(f"{place} has the keys {', '.join(map(repr, entry)) or '(none)'}; {_FORMS[layout]}.")
     name, steps = entry["id"], entry["steps"]

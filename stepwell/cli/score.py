@@ -23,15 +23,20 @@ __all__ = ["score"]
 def score(
     file: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="Solutions, step by step; .gz is unpacked.")],
     judge: Annotated[Path, typer.Option(metavar="RUN", help="A run's folder; its judge reads.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the scores go; packed if it ends with .gz.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where the scores go; packed if it ends with .gz. By default standard output.", show_default=False
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Argument(metavar="key=value ...", help="Of the engine and rollout.context, such as engine.device=cpu.", show_default=False),
     ] = None,
     layout: Annotated[
-        Literal["lines", "processbench"],
+        Literal["auto", "lines", "processbench"],
         typer.Option("--format", help="Of the file: a line each with id, prompt or messages, and steps; or ProcessBench's own."),
-    ] = "lines",
+    ] = "auto",
     separator: Annotated[
         str | None,
         typer.Option(
@@ -43,14 +48,18 @@ def score(
 ) -> None:
     """Give every step of anyone's solutions a number, by the judge of a run.
 
-    Reads lines of {"id", "prompt" or "messages", "steps"} and writes lines of {"id", "scores"} in the same order, a number or null for each
-    step. A null is a step of which nothing can be said; the command counts them and says why. The file is there in full or not at all.
+    Reads lines of {"id", "prompt" or "messages", "steps"}, or ProcessBench's files, and writes lines of {"id", "scores"} in the same
+    order, a number or null for each step. A null is a step of which nothing can be said; the command counts them and says why. The file is
+    there in full or not at all.
 
     \b
     stepwell score solutions.jsonl --judge runs/prm --out scores.jsonl
-    stepwell score processbench_gsm8k.json.gz --format processbench --judge runs/prm --out scores.jsonl
+    stepwell score processbench_gsm8k.json.gz --judge runs/prm > scores.jsonl
     """
-    _check_out(out, file)
+    if out is None and json:
+        raise ConfigError("--json prints counts on standard output, where the scores would go; say where they go with --out FILE.")
+    if out is not None:
+        _check_out(out, file)
     from stepwell.scoring import open_judge
     from stepwell.solutions import read_solutions
 
@@ -58,7 +67,11 @@ def score(
     opened = open_judge(judge, settings or (), checkpoint="best" if checkpoint == "best" else "last", separator=separator)
     note(f"Scoring {len(solutions)} solutions of {file} by {opened.origin}")
     made = opened.score(solutions)
-    _write(out, [(one.id, scores) for one, scores in zip(solutions, made, strict=True)])
+    content = _lines([(one.id, scores) for one, scores in zip(solutions, made, strict=True)])
+    if out is None:
+        print(content, end="")
+    else:
+        _write(out, content)
     counts = _counts(made)
     for name, why in _WHY.items():
         if counts[name]:
@@ -66,7 +79,8 @@ def score(
     if json:
         print_json({"out": str(out), "origin": opened.origin, "solutions": len(solutions), **counts})
         return
-    print(out)
+    if out is not None:
+        print(out)
 
 
 _WHY = {
@@ -86,13 +100,19 @@ def _check_out(out: Path, file: Path) -> None:
         raise ConfigError(f"--out is {out}, the file that is read; the scores would take its place. Name another file.")
 
 
-def _write(out: Path, scored: Sequence[tuple[str | int, StepScores]]) -> None:
-    import gzip
-
-    from stepwell.files import disk_errors, to_json, write_atomic
+def _lines(scored: Sequence[tuple[str | int, StepScores]]) -> str:
+    from stepwell.files import to_json
 
     lines = [to_json({"id": name, "scores": list(made.scores)}, f"the scores of {name!r}") for name, made in scored]
-    content = "".join(f"{line}\n" for line in lines).encode()
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _write(out: Path, lines: str) -> None:
+    import gzip
+
+    from stepwell.files import disk_errors, write_atomic
+
+    content = lines.encode()
     with disk_errors(f"The scores could not be written to {out}"):
         write_atomic(out, gzip.compress(content, mtime=0) if out.suffix == ".gz" else content)
 

@@ -230,8 +230,17 @@ def test_processbench_as_a_list_and_as_lines(here: Path, judge: Path) -> None:
     (here / "list.json.gz").write_bytes(gzip.compress(json.dumps(entries, indent=2).encode()))
     write(here / "lines.jsonl", *entries)
     for name in ("list.json.gz", "lines.jsonl"):
-        assert stepwell("score", here / name, "--format", "processbench", "--judge", judge, "--out", here / "pb.jsonl").code == 0
-        assert read(here / "pb.jsonl") == [{"id": f"gsm8k-{n}", "scores": plain[n]} for n in range(2)]
+        for layout in ("auto", "processbench"):
+            assert stepwell("score", here / name, "--format", layout, "--judge", judge, "--out", here / "pb.jsonl").code == 0
+            assert read(here / "pb.jsonl") == [{"id": f"gsm8k-{n}", "scores": plain[n]} for n in range(2)]
+
+
+def test_scores_go_to_standard_output_where_no_file_is_named(here: Path, judge: Path) -> None:
+    file = write(here / "in.jsonl", {"id": 7, "prompt": PROMPT, "steps": STEPS})
+    assert stepwell("score", file, "--judge", judge, "--out", here / "out.jsonl").code == 0
+    said = stepwell("score", file, "--judge", judge)
+    assert (said.code, said.out) == (0, (here / "out.jsonl").read_text())
+    assert "say where they go with --out FILE" in refused(file, "--judge", judge, "--json")
 
 
 # -- what has no number ----------------------------------------------------------------------------------------------------------
