@@ -57,8 +57,15 @@ def _exact(options: Options) -> Grader:
     return Exact(reads=options.reads)
 
 
+def _maths(options: Options) -> Grader:
+    from stepwell.grading.maths import LIMIT_S, Maths
+
+    return Maths(options.reads, limit_s=options.limit_s or LIMIT_S, workers=options.workers)
+
+
 _PLAIN = "a text or a number"
 KINDS: Mapping[str, Kind] = {
     "exact": Kind("gold", _PLAIN, _is_plain, _exact),
+    "maths": Kind("gold", _PLAIN, _is_plain, _maths),
 }
 """Name -> grader."""
