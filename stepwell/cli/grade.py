@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,10 +56,12 @@ def grade(
     if limit is not None and not 0 < limit < 86400:
         raise ConfigError(f"--limit is {limit}; give seconds above 0, such as 5.")
     kind = KINDS[grader]
+    if not kind.limited and (limit is not None or workers is not None):
+        raise ConfigError(f"--limit and --workers are for graders that work in processes; {grader} compares at once. Leave them out.")
     items = list(_items(file, kind))
     with kind.open(Options("boxed" if boxed else "any", limit, workers)) as opened:
         graded = opened.grade_all([(gold, answer) for _, gold, answer in items])
-    _explain(file, [number for number, _, _ in items], graded)
+    _explain([place for place, _, _ in items], graded)
     if json:
         for one in graded:
             print_json(one.to_json())
@@ -66,38 +69,31 @@ def grade(
         _table(graded)
 
 
-def _items(file: Path, kind: Kind) -> Iterator[tuple[int, JSON, str]]:
-    """Line number, what is right, and the answer."""
-    from json import loads
-
-    from stepwell.files import read_text
+def _items(file: Path, kind: Kind) -> Iterator[tuple[str, JSON, str]]:
+    """Place in the file, what is right, and the answer."""
+    from stepwell.entries import read_entries
 
     form = f'a line is {{"{kind.key}": {kind.form}, "answer": text}}'
     empty = True
-    for number, line in enumerate(read_text(file, "Answers").split("\n"), 1):
-        if not line.strip():
-            continue
-        place, empty = f"{file}, line {number}", False
-        try:
-            entry = loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{place}: not JSON ({error}); {form}.") from None
-        if not isinstance(entry, dict) or not {kind.key, "answer"} <= set(entry):
-            got = f"the keys {', '.join(map(repr, entry)) or '(none)'}" if isinstance(entry, dict) else f"a {type(entry).__name__}"
+    for place, entry in read_entries(file, "Answers", form):
+        empty = False
+        if not isinstance(entry, Mapping) or not {kind.key, "answer"} <= set(entry):
+            got = f"the keys {', '.join(map(repr, entry)) or '(none)'}" if isinstance(entry, Mapping) else f"a {type(entry).__name__}"
             raise DataError(f"{place} has {got}; {form}.")
-        if not kind.fits(entry[kind.key]):
-            raise DataError(f"{place}: {kind.key} is {str(entry[kind.key])[:80]!r}; it must be {kind.form}.")
-        if not isinstance(entry["answer"], str):
-            raise DataError(f"{place}: answer is {str(entry['answer'])[:80]!r}; it must be a text.")
-        yield number, entry[kind.key], entry["answer"]
+        right, answer = entry[kind.key], entry["answer"]
+        if not kind.fits(right):
+            raise DataError(f"{place}: {kind.key} is {str(right)[:80]!r}; it must be {kind.form}.")
+        if not isinstance(answer, str):
+            raise DataError(f"{place}: answer is {str(answer)[:80]!r}; it must be a text.")
+        yield place, right, answer
     if empty:
         raise DataError(f"{file} holds no answer; {form}.")
 
 
-def _explain(file: Path, numbers: Sequence[int], graded: Sequence[Graded]) -> None:
-    reasons = [(number, one) for number, one in zip(numbers, graded, strict=True) if one.reason]
-    for number, one in reasons[:_SHOWN]:
-        note(f"{file}, line {number}: {one.grade}: {one.reason}")
+def _explain(places: Sequence[str], graded: Sequence[Graded]) -> None:
+    reasons = [(place, one) for place, one in zip(places, graded, strict=True) if one.reason]
+    for place, one in reasons[:_SHOWN]:
+        note(f"{place}: {one.grade}: {one.reason}")
     if len(reasons) > _SHOWN:
         note(f"{len(reasons) - _SHOWN} more lines are unparsed, timeout or error.")
 

@@ -39,12 +39,14 @@ class Kind:
         form: What must stand there, in words.
         fits: Whether a value may stand there.
         open: Makes the grader.
+        limited: Whether it works in processes, so that a limit and a number of workers mean something.
     """
 
     key: Literal["gold", "tests"]
     form: str
     fits: Callable[[JSON], bool]
     open: Callable[[Options], Grader]
+    limited: bool = False
 
 
 def _is_plain(gold: JSON) -> bool:
@@ -63,9 +65,23 @@ def _maths(options: Options) -> Grader:
     return Maths(options.reads, limit_s=options.limit_s or LIMIT_S, workers=options.workers)
 
 
+def _numeric(options: Options) -> Grader:
+    from stepwell.grading.numeric import Numeric
+
+    return Numeric(options.reads)
+
+
+def _choice(options: Options) -> Grader:
+    from stepwell.grading.choice import Choice
+
+    return Choice(options.reads)
+
+
 _PLAIN = "a text or a number"
 KINDS: Mapping[str, Kind] = {
+    "choice": Kind("gold", _PLAIN, _is_plain, _choice),
     "exact": Kind("gold", _PLAIN, _is_plain, _exact),
-    "maths": Kind("gold", _PLAIN, _is_plain, _maths),
+    "maths": Kind("gold", _PLAIN, _is_plain, _maths, limited=True),
+    "numeric": Kind("gold", _PLAIN, _is_plain, _numeric),
 }
 """Name -> grader."""
