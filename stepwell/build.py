@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple, cast
 
-from stepwell.config import Config, CustomConfig, GAECredit, LossConfig, OptimizerConfig
+from stepwell.config import Config, CustomConfig, GAECredit, LossConfig, OptimizerConfig, RemoteEngineConfig
 from stepwell.credit import needs_of
 from stepwell.crediting import check_states, overlong_of, rule_of, supplied
 from stepwell.curriculum import Uniform
 from stepwell.custom import custom
 from stepwell.domains import build_domain
-from stepwell.engine.local import LocalModel
 from stepwell.experts import Source, demonstrations, difficulty_of, training_task
 from stepwell.judging import judge_learns, reward_of
 from stepwell.losses import Cispo, Clip, Correction, Masked, PolicyLoss, Reinforce, Surrogate, Truncated
-from stepwell.protocols import Assign, Curriculum, Domain
+from stepwell.protocols import Assign, Curriculum, Domain, Model
 from stepwell.speaking import Speaker, build_speaker, load_base, make_chat, optimizer_spec, policy_spec
 from stepwell.trainer import Cloning, Learning, Parts, Schedule, Trainer
 from stepwell.types import Task
@@ -40,7 +39,7 @@ class Built(NamedTuple):
 
     domain: Domain
     speaker: Speaker
-    policy: LocalModel
+    policy: Model
     trainer: Trainer
 
 
@@ -91,7 +90,7 @@ def _learning(config: Config) -> Learning:
             correction=_correction(loss),
             kl_coef=loss.kl_coef if loss.kl != "none" and loss.kl_in == "loss" else None,
             kl_kind=loss.kl if loss.kl != "none" and loss.kl_in == "loss" else "k2",
-            entropy_coef=loss.entropy_coef,
+            entropy_coef=None if isinstance(config.engine, RemoteEngineConfig) else loss.entropy_coef,
         ),
         schedule=_schedule(config.optimizer),
         optimizer=optimizer_spec(config.optimizer),

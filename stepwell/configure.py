@@ -13,14 +13,15 @@ import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from stepwell.config import CUSTOM, CaveConfig, Config, DomainConfig, MazeConfig, ShopConfig, WebShopConfig
+from stepwell.config import CUSTOM, BasketConfig, CaveConfig, Config, DomainConfig, MazeConfig, ShopConfig, WebShopConfig
 from stepwell.errors import ConfigError, nearest
 from stepwell.presets import PRESETS, preset
 
 __all__ = ["COMPUTING", "check_overrides", "dump", "load", "load_domain", "parse", "setting_of"]
 
 Tree = dict[str, Any]
-COMPUTING = tuple(f"engine.{name}" for name in ("threads", "micro_tokens", "micro_rows", "device", "dtype"))
+_COMPUTING = ("threads", "micro_tokens", "micro_rows", "device", "dtype", "url", "judge_url", "key_name", "plain_http", "timeout_s", "gone_s")
+COMPUTING = tuple(f"engine.{name}" for name in _COMPUTING)
 """Settings of how fast and where a model computes, which what was trained does not depend on."""
 
 
@@ -144,7 +145,7 @@ def _split(override: str) -> tuple[list[str], str]:
     if not equals or not all(part.strip() for part in key.split(".")):
         raise ConfigError(f"{override!r} is no setting; write key=value, such as rollout.groups=8.")
     parts = key.split(".")
-    domains = (ShopConfig, WebShopConfig, MazeConfig, CaveConfig)
+    domains = (ShopConfig, BasketConfig, WebShopConfig, MazeConfig, CaveConfig)
     if parts[0] not in Config.model_fields and any(parts[0] in one.model_fields for one in domains):
         parts = ["domain", *parts]
     return parts, text

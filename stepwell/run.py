@@ -26,9 +26,9 @@ from stepwell.tracking.sinks import Sink, tensorboard, wandb
 from stepwell.trainer import StepResult
 from stepwell.types import JSON, Group, Metrics, Scored
 
-__all__ = ["MAY_DIFFER", "NothingLeftError", "peak_memory_bytes", "train"]
+__all__ = ["MAY_DIFFER", "NothingLeftError", "check_sinks", "peak_memory_bytes", "sinks_of", "train"]
 
-MAY_DIFFER = ("steps", "name", "evaluation.every", "checkpoint", "tracking")
+MAY_DIFFER = ("steps", "name", "evaluation.every", "checkpoint", "tracking", "engine.url", "engine.judge_url")
 """Settings that a resumed run may change."""
 
 
@@ -74,9 +74,7 @@ def train(config: Config, run: Path, *, resume: bool = False, show: bool = False
 
 def _check_ahead(config: Config, built: Built) -> None:
     """What would otherwise come to light only after the training."""
-    for package, wanted in (("tensorboard", config.tracking.tensorboard), ("wandb", config.tracking.wandb is not None)):
-        if wanted and importlib.util.find_spec(package) is None:
-            raise MissingExtraError(package, "track")
+    check_sinks(config)
     if not built.domain.tasks("test"):
         raise ConfigError("The domain's split 'test' has no tasks; success is measured on them before and after training, so give it some.")
     if not config.evaluation.every:
@@ -119,16 +117,8 @@ class _Conductor:
         if show:
             for note in self.notes:
                 print(f"note: {note}", file=sys.stderr)
-        self.tracker = Tracker(folder.path, sinks=self._sinks(), progress=bar)
+        self.tracker = Tracker(folder.path, sinks=sinks_of(config, folder.path, trainer.done), progress=bar)
         self._bar: Progress | None = bar
-
-    def _sinks(self) -> list[Sink]:
-        settings, sinks = self.config.tracking, []
-        if settings.tensorboard:
-            sinks.append(tensorboard(self.folder.path / "tensorboard", start=self.trainer.done))
-        if settings.wandb is not None:
-            sinks.append(wandb(settings.wandb, self.config.name, folder=self.folder.path, config=dump(self.config)))
-        return sinks
 
     def conduct(self) -> Iterator[tuple[int, Metrics]]:
         """The steps that are left, each logged and saved when it is due; then the report."""
@@ -279,6 +269,23 @@ class _Conductor:
             notes=tuple(self.notes),
         )
         write_report(self.folder.path, facts)
+
+
+def sinks_of(config: Config, run: Path, done: int) -> list[Sink]:
+    """Where else metrics go, from update `done` on."""
+    settings, sinks = config.tracking, []
+    if settings.tensorboard:
+        sinks.append(tensorboard(run / "tensorboard", start=done))
+    if settings.wandb is not None:
+        sinks.append(wandb(settings.wandb, config.name, folder=run, config=dump(config)))
+    return sinks
+
+
+def check_sinks(config: Config) -> None:
+    """Whether what these settings write to is installed."""
+    for package, wanted in (("tensorboard", config.tracking.tensorboard), ("wandb", config.tracking.wandb is not None)):
+        if wanted and importlib.util.find_spec(package) is None:
+            raise MissingExtraError(package, "track")
 
 
 def _ungraded(found: Evaluation, what: str) -> list[str]:

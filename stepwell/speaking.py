@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from stepwell.config import ChatConfig, Config, LocalEngineConfig, OptimizerConfig, RolloutConfig, TinyEngineConfig
+from stepwell.config import ChatConfig, Config, LocalEngineConfig, OptimizerConfig, RemoteEngineConfig, RolloutConfig, TinyEngineConfig
+from stepwell.connect import check_carried, connect, remote_engine
 from stepwell.domains import build_domain
 from stepwell.engine.chat import Chat, check_fits
 from stepwell.engine.codec import Codec, codec
 from stepwell.engine.load import compute_dtype, load_pretrained, pick_device, use_threads
 from stepwell.engine.local import Budget, LocalEngine, Text
+from stepwell.engine.speaking import SpeakingEngine
 from stepwell.engine.tiny import TinySpec, tiny_model, word_tokenizer
+from stepwell.errors import CapabilityError
 from stepwell.experts import training_task
 from stepwell.protocols import Domain, ModelSpec, OptimizerSpec
 from stepwell.rollout import Limits, Player, answered, began
@@ -23,7 +26,7 @@ __all__ = ["Speaker", "build_speaker", "load_base", "make_chat", "optimizer_spec
 class Speaker(NamedTuple):
     """A model with everything it needs to speak in a domain."""
 
-    engine: LocalEngine
+    engine: SpeakingEngine
     tokenizer: Any
     player: Player
     notices: tuple[str, ...]
@@ -41,11 +44,20 @@ def build_speaker(config: Config, domain: Domain, trained: Config | None = None)
     task = training_task(config, domain, 0, "corpus")
     opening = domain.environment(task, 0)
     first = began(opening).text
-    made_with = trained or config
-    module, tokenizer = load_base(config, made_with, domain if made_with.domain == config.domain else None)
-    chat = make_chat(tokenizer, config.chat, act.describe(opening.tools) if config.chat.tools else "")
-    budget = Budget(config.engine.micro_tokens, config.engine.micro_rows)
-    made = LocalEngine(module, Text(tokenizer.decode, chat.eos_ids), budget, seed=derive(config.seed, "adapters"))
+    tools = act.describe(opening.tools) if config.chat.tools else ""
+    made: SpeakingEngine
+    if isinstance(config.engine, RemoteEngineConfig):
+        check_carried(config)
+        found = connect(config.engine)
+        tokenizer = found.tokenizer
+        chat = make_chat(tokenizer, config.chat, tools)
+        made = remote_engine(config, found, Text(tokenizer.decode, chat.eos_ids))
+    else:
+        made_with = trained or config
+        module, tokenizer = load_base(config, made_with, domain if made_with.domain == config.domain else None)
+        chat = make_chat(tokenizer, config.chat, tools)
+        budget = Budget(config.engine.micro_tokens, config.engine.micro_rows)
+        made = LocalEngine(module, Text(tokenizer.decode, chat.eos_ids), budget, seed=derive(config.seed, "adapters"))
     limit = min(config.rollout.context or made.max_length, made.max_length)
     check_fits(chat.converse(first).context(), limit=limit, reply=config.rollout.max_tokens, what=f"the first observation of {task.key}")
     notices = tuple(filter(None, [chat.notice, made.notice]))
@@ -59,7 +71,15 @@ def load_base(config: Config, trained: Config | None = None, domain: Domain | No
         config: Says which, and how it is computed.
         trained: As in `build_speaker`.
         domain: That of `trained`, if it is at hand.
+
+    Raises:
+        CapabilityError: The engine is a remote one, whose base is not here.
     """
+    if isinstance(config.engine, RemoteEngineConfig):
+        raise CapabilityError(
+            f"The base of this run, {config.engine.model}, lies on the server {config.engine.url}, and so do the weights that were "
+            "trained; have the server write them out (it knows them by the paths in the checkpoint's remote.json)."
+        )
     use_threads(config.engine.threads)
     if isinstance(config.engine, LocalEngineConfig):
         device = pick_device(config.engine.device)

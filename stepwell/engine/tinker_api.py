@@ -55,6 +55,7 @@ class TinkerService:
 
     def __init__(self, web: Web, kind: ServerKind, base: str, patience: Patience) -> None:
         self._tinker = _sdk()
+        web.check_key(kind)
         self._web, self.kind, self.base = web, kind, base
         self.url = web.url
         self._watch = Watch(patience, web.is_alive, self._passes, f"The server at {web.url}")

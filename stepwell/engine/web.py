@@ -21,10 +21,11 @@ __all__ = ["Web"]
 
 _NO_KEY = "tml-no-key"
 """What is sent to servers that look at no key; the SDK wants one of this form."""
+_HOSTED = "thinkingmachines.dev"
 _KNOWN = {
-    "skyrl-fsdp": {"f2f7a4": "SkyRL 0.4.0"},
-    "skyrl-megatron": {"f2f7a4": "SkyRL 0.4.0"},
-    "skyrl-jax": {"f2f7a4": "SkyRL 0.4.0"},
+    "skyrl-fsdp": {"df8e08": "SkyRL 0.4.0"},
+    "skyrl-megatron": {"df8e08": "SkyRL 0.4.0"},
+    "skyrl-jax": {"df8e08": "SkyRL 0.4.0"},
 }
 """Kind -> fingerprint of a server's own description of its API -> the version that was tested."""
 
@@ -44,26 +45,36 @@ class Web:
 
     Args:
         url: `https://...`, or `http://` on this machine.
-        kind: Says whether a key is needed.
         key_name: The environment variable that holds the key.
         plain_http: `refused`, or `allowed`: plain http to another machine, where all that is sent, the key too, can be read on the way.
 
     Raises:
-        ConfigError: An address that cannot be used, or no key.
+        ConfigError: An address or a key that cannot be used.
     """
 
-    def __init__(self, url: str, kind: ServerKind, key_name: str, plain_http: str) -> None:
+    def __init__(self, url: str, key_name: str, plain_http: str) -> None:
         self.url = _checked(url, plain_http)
         self.key_name = key_name
         key = os.environ.get(key_name, "")
-        if not key and kind.needs_key:
-            raise ConfigError(f"A server of kind {kind.name!r} wants a key: put it into the environment variable {key_name}.")
         if key and not key.startswith(("tml-", "eyJ")):
             raise ConfigError(f"The key in the environment variable {key_name} does not begin with tml-, as keys of the Tinker API do.")
         self.key = key or _NO_KEY
 
     def __repr__(self) -> str:
         return f"Web({self.url})"
+
+    def check_key(self, kind: ServerKind) -> None:
+        """Raises `ConfigError` where a server of this kind wants a key, and there is none."""
+        if kind.needs_key and self.key == _NO_KEY:
+            raise ConfigError(f"A server of kind {kind.name!r} wants a key: put it into the environment variable {self.key_name}.")
+
+    def known_kinds(self) -> list[str]:
+        """The kinds of servers that this one may be, by its address and its own description of its API."""
+        host = urlsplit(self.url).hostname or ""
+        if host == _HOSTED or host.endswith(f".{_HOSTED}"):
+            return ["tinker"]
+        found = self.fingerprint()
+        return [kind for kind, versions in _KNOWN.items() if found in versions]
 
     def is_alive(self) -> bool:
         """Whether anyone answers there."""
