@@ -38,26 +38,28 @@ class Graded:
         grade: What is said of it.
         extracted: What was taken for the answer, or None where nothing was found.
         seconds: How long grading took, without waiting for a free worker.
-        reason: Why, in a clause, where the grade is UNPARSED, TIMEOUT or ERROR.
+        reason: Why, in a clause, where the grade is UNPARSED, TIMEOUT or ERROR; of a program, also where it is WRONG.
+        own_doing: Whether a timeout is the answer's own doing, as it is of a program that runs too long.
     """
 
     grade: Grade
     extracted: str | None
     seconds: float
     reason: str = ""
+    own_doing: bool = False
 
     def verdict(self) -> Verdict:
         """The verdict of an episode that ends with this answer.
 
         1 where right, 0 where wrong or unparsed. A timeout and an error leave the episode unscored: what nobody could compare is no
-        evidence against the policy, and counted apart it can be seen.
+        evidence against the policy, and counted apart it can be seen. A timeout of the answer's own doing is 0.
 
         >>> Graded(Grade.UNPARSED, None, 0.0, "no box").verdict()
         Verdict(score=0.0, success=False, reason='')
         >>> Graded(Grade.TIMEOUT, "9^{9^{9}}", 5.0, "cut after 5 s").verdict().score is None
         True
         """
-        if self.grade in (Grade.TIMEOUT, Grade.ERROR):
+        if self.grade is Grade.ERROR or (self.grade is Grade.TIMEOUT and not self.own_doing):
             return Verdict.unscored(f"grading: {self.grade}: {self.reason}")
         return Verdict.of(float(self.grade is Grade.RIGHT))
 
