@@ -23,7 +23,6 @@ _JOINT = re.compile(r"(?:\s|\$|\\\(|\\\)|\\\[|\\\]|,|\\,|\\;|\\quad|\band\b|\bor
 _SAID = re.compile(r"(?:answer|result)\b[*_ ]*(?:is|are|:|=)[*_: ]*", re.IGNORECASE)
 _FORMULA = re.compile(r"\$\$([^$]{1,2000})\$\$|\$([^$\n]{1,2000})\$|\\\(([^\n]{1,2000}?)\\\)|\\\[(.{1,2000}?)\\\]", re.DOTALL)
 _SENTENCE_END = re.compile(r"[.;]\s+(?=[A-Z])|\n")
-_MARKDOWN = re.compile(r"^(?:\*\*|__|`|\*)(.+?)(?:\*\*|__|`|\*)$", re.DOTALL)
 _LONGEST_LINE = 2000
 
 
@@ -112,7 +111,4 @@ def _formula(text: str) -> str | None:
 
 def _clean(text: str) -> str | None:
     """Without white space, markdown and the full stop around it."""
-    text = text.strip().rstrip(".").strip()
-    while found := _MARKDOWN.match(text):
-        text = found[1].strip().rstrip(".")
-    return text or None
+    return text.strip().strip("*`").rstrip(".").strip().strip("*`") or None

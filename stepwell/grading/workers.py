@@ -120,10 +120,12 @@ class _Worker:
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._requests, self._replies = self._process.stdin, self._process.stdout
-        self._pending = b""
+        self._pending, self._ended = b"", False
         self.alive = True
         if not self._await_ready(_START_S):
-            raise StepwellError(f"A worker of {module} did not start: {self._last_words()}")
+            why = self._last_words()
+            self.close()
+            raise StepwellError(f"A worker of {module} did not start: {why}")
 
     def ask(self, request: Mapping[str, JSON], within_s: float) -> Mapping[str, JSON] | Lost:
         try:
@@ -134,7 +136,7 @@ class _Worker:
             return "died"
         reply = self._line(time.monotonic() + within_s)
         if reply is None:
-            if self._process.poll() is None:
+            if not self._ended and self._process.poll() is None:
                 self._process.send_signal(signal.SIGUSR1)
                 if not self._await_ready(_START_S):
                     self.close()
@@ -165,13 +167,17 @@ class _Worker:
                         return reply
                 continue
             ready, _, _ = select.select([self._replies], [], [], max(0.0, deadline - time.monotonic()))
-            data = os.read(self._replies.fileno(), 1 << 16) if ready else b""
+            if not ready:
+                return None
+            data = os.read(self._replies.fileno(), 1 << 16)
             if not data:
+                self._ended = True
                 return None
             self._pending += data
 
     def _last_words(self) -> str:
-        self._process.wait(5) if self._process.poll() is None else None
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace").strip()[-300:] or f"exit code {self._process.poll()}"
 
