@@ -125,6 +125,18 @@ def qwen3_4b() -> Tree:
     return tree
 
 
+def judge() -> Tree:
+    """A judge on SmolLM2-135M-Instruct by labelled steps, for `stepwell train-judge` (say where they are: reward.data=FILE)."""
+    return {
+        "name": "judge",
+        "engine": {"kind": "local", "model": "smollm2-135m-instruct", "policy": "lora", "micro_tokens": 8192},
+        "chat": {"tools": False},
+        "reward": {"kind": "labelled", "separator": "\n\n", "lr": 3e-4, "warm": 500, "limit": 10_000, "held_out": 0.02, "max_length": 512},
+        "credit": {"kind": "min_form"},
+        "checkpoint": {"every": 100},
+    }
+
+
 PRESETS: Mapping[str, Callable[[], Tree]] = {
     "smoke": smoke,
     "quick": quick,
@@ -133,6 +145,7 @@ PRESETS: Mapping[str, Callable[[], Tree]] = {
     "shop": shop,
     "webshop": webshop,
     "webshop-smollm": webshop_smollm,
+    "judge": judge,
 }
 
 

@@ -33,6 +33,7 @@ from stepwell.engine.local import LocalModel
 from stepwell.errors import RunError
 from stepwell.judging import reward_of
 from stepwell.protocols import ProcessReward, RewardLearner
+from stepwell.reading import reading_world
 from stepwell.rewards.labelled import Encoded
 from stepwell.runfolder import Which, find_checkpoint, read_config
 from stepwell.solutions import Solution
@@ -178,22 +179,26 @@ def open_judge(run: Path, overrides: Sequence[str] = (), *, checkpoint: Which = 
     found = find_checkpoint(run, checkpoint)
     check_overrides(overrides, (*COMPUTING, "rollout.context"))
     config = _reading(parse(dump(trained), overrides))
+    world = _world(config, trained, found) if "policy" in found.models else reading_world(config, trained)
+    reward = _restored(_made(config, world), found, run)
+    if separator is None:
+        separator = config.reward.separator if isinstance(config.reward, LabelledConfig) else _SEPARATOR
+    ends = np.array(world.tokenizer.encode(separator, add_special_tokens=False), np.int64)
+
+    @lru_cache(64)
+    def with_system(text: str) -> Chat:
+        return Chat.of(world.tokenizer, system=text, template=config.chat.template)
+
+    display = Display(world.player.chat, with_system, ends, world.player.limits.context, world.policy.version)
+    return OpenedJudge(reward, display, f"the judge of {run} (reward.kind={config.reward.kind}), step {found.step}")
+
+
+def _world(config: Config, trained: Config, found: Checkpoint) -> World:
     domain = build_domain(config.domain)
     speaker = build_speaker(config, domain, trained)
     policy = speaker.engine.model("policy", policy_spec(config))
     load_weights(policy, found.folder_of("policy"))
-    world = World(speaker.engine, policy, domain, speaker.player, speaker.tokenizer, config.seed)
-    reward = _restored(_made(config, world), found, run)
-    if separator is None:
-        separator = config.reward.separator if isinstance(config.reward, LabelledConfig) else _SEPARATOR
-    ends = np.array(speaker.tokenizer.encode(separator, add_special_tokens=False), np.int64)
-
-    @lru_cache(64)
-    def with_system(text: str) -> Chat:
-        return Chat.of(speaker.tokenizer, system=text, template=config.chat.template)
-
-    display = Display(speaker.player.chat, with_system, ends, speaker.player.limits.context, policy.version)
-    return OpenedJudge(reward, display, f"the judge of {run} (reward.kind={config.reward.kind}), step {found.step}")
+    return World(speaker.engine, policy, domain, speaker.player, speaker.tokenizer, config.seed)
 
 
 def _check_reads(config: Config, run: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,10 +31,13 @@ from stepwell.rewards.labelled import Encoded, LabelledReward, LabelledSettings,
 from stepwell.rewards.montecarlo import MonteCarloReward, MonteCarloSettings
 from stepwell.rewards.soft_q import SoftQReward, SoftQSettings
 from stepwell.rewards.temporal import TemporalReward, TemporalSettings
+from stepwell.seeding import generator
 from stepwell.step_labels import Labels, read_step_labels
 from stepwell.world import World
 
-__all__ = ["label_ids", "labelled_judge", "speaking_spec", "step_judge"]
+__all__ = ["label_ids", "labelled_data", "labelled_judge", "speaking_spec", "step_judge"]
+
+_CACHED = 1 << 17
 
 
 def step_judge(config: Config, world: World) -> Callable[[], ProcessReward] | None:
@@ -45,7 +49,7 @@ def step_judge(config: Config, world: World) -> Callable[[], ProcessReward] | No
     if isinstance(reward, TemporalConfig):
         return _temporal(config, reward, world)
     if isinstance(reward, LabelledConfig):
-        return labelled_judge(config, reward, world, _labels(reward, world))
+        return labelled_judge(config, reward, world, labelled_data(reward, world))
     if isinstance(reward, SoftQConfig):
         return _soft_q(config, reward, world)
     if isinstance(reward, IntrinsicConfig):
@@ -75,11 +79,17 @@ def _temporal(config: Config, reward: TemporalConfig, world: World) -> Callable[
     return lambda: TemporalReward(head(), settings, segment_of(config))
 
 
-def _labels(reward: LabelledConfig, world: World) -> Encoded:
+def labelled_data(reward: LabelledConfig, world: World) -> Encoded:
+    """The labelled solutions of the file that these settings name, as this model reads them."""
+    solutions = read_step_labels(Path(reward.data), Labels(reward.scale, reward.neutral, reward.mark))
+    if reward.limit is not None and reward.limit < len(solutions):
+        drawn = generator(world.seed, "labelled solutions").permutation(len(solutions))[: reward.limit]
+        solutions = [solutions[i] for i in sorted(drawn.tolist())]
+    chat, tokenizer = world.player.chat, world.tokenizer
     return encoded(
-        read_step_labels(Path(reward.data), Labels(reward.scale, reward.neutral, reward.mark)),
-        lambda prompt: world.player.chat.converse(prompt).context(),
-        lambda text: np.array(world.tokenizer.encode(text, add_special_tokens=False), np.int64),
+        solutions,
+        lru_cache(_CACHED)(lambda prompt: chat.converse(prompt).context()),
+        lru_cache(_CACHED)(lambda text: np.array(tokenizer.encode(text, add_special_tokens=False), np.int64)),
         separator=reward.separator,
         max_length=reward.max_length or world.player.limits.context,
     )

@@ -16,6 +16,7 @@ from stepwell.cli.look import export, show
 from stepwell.cli.play import play
 from stepwell.cli.score import score
 from stepwell.cli.train import train
+from stepwell.cli.train_judge import train_judge
 
 __all__ = ["app", "main"]
 
@@ -27,6 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(train)
+app.command("train-judge")(train_judge)
 app.command("eval")(evaluate)
 app.command()(play)
 app.command()(score)

@@ -93,7 +93,9 @@ class LabelledConfig(FittedSettings):
     kind: Literal["labelled"] = "labelled"
     pay: Pay = "success"
     data: str
-    """A JSONL file of labelled solutions, in one of three layouts."""
+    """A file of labelled solutions: JSON lines, one JSON list, or Parquet, in a layout of PRM800K, Math-Shepherd, TRL and others."""
+    limit: Count | None = None
+    """Solutions of the file at most, drawn at random; None is all."""
     judge: Literal["head", "label"] = "head"
     """`head`: a scalar. `label`: a language model that says a label token."""
     form: Form = "value"
@@ -115,7 +117,7 @@ class LabelledConfig(FittedSettings):
     batch: Count = 16
     """Solutions of an update."""
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Share of the solutions that is measured on, not learnt from."""
+    """Share of the problems whose solutions are measured on, not learnt from."""
 
 
 class EntropyConfig(Settings):

@@ -14,7 +14,7 @@ import numpy as np
 from stepwell.credit.segment import Segment, by_turn
 from stepwell.errors import ConfigError
 from stepwell.protocols import Saveable
-from stepwell.rewards.confidence import Confidence, pair_accuracy
+from stepwell.rewards.confidence import Confidence, auc, pair_accuracy
 from stepwell.rewards.fitted import Form, Lesson, Reader, Reading, attached, ranked, said_about, step_rewards
 from stepwell.rewards.outcome import Pay
 from stepwell.seeding import generator
@@ -27,11 +27,18 @@ Encode = Callable[[str], Ids]
 
 
 class Encoded(NamedTuple):
-    """Labelled solutions as lessons, and what did not fit."""
+    """Labelled solutions as lessons, and what did not fit.
+
+    Attributes:
+        dropped_steps: Labelled steps that did not fit.
+        dropped_solutions: Solutions of which no labelled step fitted.
+        problems: Equal numbers mark lessons on the same problem; empty where each is on its own.
+    """
 
     lessons: list[Lesson]
     dropped_steps: int
     dropped_solutions: int
+    problems: tuple[int, ...] = ()
 
 
 def encoded(solutions: Sequence[LabelledSolution], opening: Encode, text: Encode, *, separator: str, max_length: int) -> Encoded:
@@ -57,6 +64,8 @@ def encoded(solutions: Sequence[LabelledSolution], opening: Encode, text: Encode
             f"reward.separator is {separator!r}, which is no token; choose a text that the tokenizer keeps, such as a newline."
         )
     lessons: list[Lesson] = []
+    problems: list[int] = []
+    numbers: dict[str, int] = {}
     dropped_steps = dropped_solutions = 0
     for solution in solutions:
         ids = [np.asarray(opening(solution.prompt), np.int64)]
@@ -77,11 +86,12 @@ def encoded(solutions: Sequence[LabelledSolution], opening: Encode, text: Encode
                 places.append(number)
         if targets:
             lessons.append(Lesson(Reading(np.concatenate(ids), np.array(ends), np.array(places)), np.array(targets)))
+            problems.append(numbers.setdefault(solution.prompt, len(numbers)))
         elif any(label is not None for label in solution.labels):
             dropped_solutions += 1
     if not lessons:
         raise ConfigError(f"No labelled step fits into {max_length} tokens; raise reward.max_length, or look at the problems' length.")
-    return Encoded(lessons, dropped_steps, dropped_solutions)
+    return Encoded(lessons, dropped_steps, dropped_solutions, tuple(problems))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +104,7 @@ class LabelledSettings:
         warm: Updates before the first episode is scored.
         updates: Updates on each batch besides; of use where the judge reads the policy's states, which move.
         batch: Solutions of an update.
-        held_out: Share of the solutions that is not learnt from, but measured on.
+        held_out: Share of the problems whose solutions are not learnt from, but measured on; where there is one problem, of the solutions.
         lr: Learning rate.
         memory: Of the confidence, see `rewards.confidence.Confidence`.
 
@@ -130,8 +140,9 @@ class LabelledReward:
     trained on PRM800K (arXiv 2305.20050) and Math-Shepherd's data (arXiv 2312.08935). It judges text that the policy writes by what it
     learnt from text that others wrote; `judge/confidence` says whether its opinion has to do with outcomes here.
 
-    `learn` reports `judge/fresh_error` and `judge/label_accuracy` on the solutions that are held out, `judge/labels` (labelled steps that
-    are learnt from) and `judge/dropped_labels` (those that did not fit).
+    `learn` reports `judge/fresh_error`, `judge/label_accuracy` and `judge/label_auc` on the solutions that are held out (problems are held
+    out as a whole, so that no solution of theirs was learnt from), `judge/labels` (labelled steps that are learnt from) and
+    `judge/dropped_labels` (those that did not fit).
 
     Args:
         reader: What is fitted.
@@ -143,10 +154,11 @@ class LabelledReward:
 
     def __init__(self, reader: Reader, data: Encoded, settings: LabelledSettings, *, segment: Segment = by_turn, seed: int = 0) -> None:
         self._reader, self._settings, self._segment, self._seed = reader, settings, segment, seed
-        order = generator(seed, "held-out labels").permutation(len(data.lessons))
-        held_out = int(settings.held_out * len(order))
-        self._fresh = [data.lessons[i] for i in order[:held_out]]
-        self._lessons = [data.lessons[i] for i in order[held_out:]]
+        problems = data.problems if len(set(data.problems)) > 1 else range(len(data.lessons))
+        order = generator(seed, "held-out labels").permutation(len(set(problems)))
+        fresh = set(order[: int(settings.held_out * len(order))].tolist())
+        self._fresh = [lesson for lesson, problem in zip(data.lessons, problems, strict=True) if problem in fresh]
+        self._lessons = [lesson for lesson, problem in zip(data.lessons, problems, strict=True) if problem not in fresh]
         self._dropped = data.dropped_steps
         self._done = 0
         self._confidence = Confidence(settings.memory)
@@ -154,7 +166,7 @@ class LabelledReward:
 
     def score(self, groups: Sequence[Group[Episode]]) -> list[Group[Scored]]:
         """Attaches the component `judge`; the first call fits the judge."""
-        self._teach(self._settings.warm - self._done)
+        self.teach(self._settings.warm - self._done)
         steps = [[self._segment(episode) for episode in group.members] for group in groups]
         places = said_about(self._reader, groups, steps)
         rewards = [
@@ -167,10 +179,16 @@ class LabelledReward:
 
     def learn(self, groups: Sequence[Group[Scored]]) -> Metrics:
         """How good it is on labels and on outcomes; then its updates."""
-        metrics = self._confidence.remember(pair_accuracy(self._ranked)) | self._measured()
-        return metrics | self._teach(self._settings.updates)
+        metrics = self._confidence.remember(pair_accuracy(self._ranked)) | self.measured()
+        return metrics | self.teach(self._settings.updates)
 
-    def _measured(self) -> Metrics:
+    @property
+    def done(self) -> int:
+        """Updates so far."""
+        return self._done
+
+    def measured(self) -> Metrics:
+        """How good it is on the solutions that are held out."""
         metrics = {"judge/labels": float(sum(len(one.targets) for one in self._lessons)), "judge/dropped_labels": float(self._dropped)}
         if self._fresh:
             said = np.concatenate(self._reader.say([lesson.reading for lesson in self._fresh]))
@@ -179,10 +197,11 @@ class LabelledReward:
             clear = told != 0.5
             if clear.any():
                 metrics["judge/label_accuracy"] = float((((said > 0.5) == (told > 0.5)) & (said != 0.5))[clear].mean())
+                metrics["judge/label_auc"] = auc(said[clear], told[clear] > 0.5)
         return metrics
 
-    def _teach(self, times: int) -> Metrics:
-        """The next updates; each epoch shows every solution once, in an order of its own."""
+    def teach(self, times: int) -> Metrics:
+        """The next updates; each epoch shows every solution once, in an order of its own. Metrics of the last."""
         metrics: Metrics = {}
         size = min(self._settings.batch, len(self._lessons))
         for _ in range(times):

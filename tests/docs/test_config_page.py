@@ -42,7 +42,8 @@ def keys_of(tree: object, prefix: str = "") -> set[str]:
 def test_every_setting_of_every_preset_is_on_it() -> None:
     named = set(re.findall(r"^\| `([\w.]+)` \|", (DOCS / "config.md").read_text(encoding="utf-8"), re.MULTILINE))
     for preset in PRESETS:
-        overrides = ["data=somewhere"] if "data=DIR" in (PRESETS[preset].__doc__ or "") else []
+        told = PRESETS[preset].__doc__ or ""
+        overrides = ["data=somewhere"] if "data=DIR" in told else ["reward.data=somewhere"] if "reward.data=FILE" in told else []
         keys = keys_of(dump(load(preset, overrides)))
         sections = {f"{section}.kind" for section in ("domain", "engine", "reward", "credit", "curriculum")}
         missing = {key for key in keys - sections - named if key.rpartition(".")[0] not in named}  # A mapping is named, its keys are not.
