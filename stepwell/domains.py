@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
-from stepwell.config import CaveConfig, CustomConfig, DomainConfig, MazeConfig, ShopConfig
+from stepwell.config import BasketConfig, CaveConfig, CustomConfig, DomainConfig, MazeConfig, ShopConfig
 from stepwell.custom import custom
 from stepwell.envs.cave import CaveDomain
 from stepwell.envs.maze import MazeDomain
-from stepwell.envs.shop import ShopDomain
+from stepwell.envs.shop import BasketDomain, ShopDomain
 from stepwell.envs.shop.axes import FixedAxes
 from stepwell.envs.shop.webshop import WebShopDomain, WebShopSettings
 from stepwell.protocols import Domain
@@ -25,6 +25,17 @@ def build_domain(config: DomainConfig) -> Domain:
             seed=config.seed,
             difficulty=(low, high),
             num_test_tasks=config.test_tasks,
+            expert_haste=config.expert_haste,
+            axes=FixedAxes(**config.axes.model_dump()),
+        )
+    if isinstance(config, BasketConfig):
+        return BasketDomain(
+            products=config.products,
+            seed=config.seed,
+            difficulty=config.difficulty,
+            num_test_tasks=config.test_tasks,
+            items=config.items,
+            fee=config.fee,
             expert_haste=config.expert_haste,
             axes=FixedAxes(**config.axes.model_dump()),
         )

@@ -27,10 +27,11 @@ def presets(json: Json = False) -> None:
 @told
 def domains(json: Json = False) -> None:
     """List the domains, and with --json their settings."""
-    from stepwell.config import CaveConfig, CustomConfig, MazeConfig, ShopConfig, WebShopConfig
+    from stepwell.config import BasketConfig, CaveConfig, CustomConfig, MazeConfig, ShopConfig, WebShopConfig
 
     made: dict[str, type[BaseModel]] = {
         "shop": ShopConfig,
+        "basket": BasketConfig,
         "webshop": WebShopConfig,
         "maze": MazeConfig,
         "cave": CaveConfig,

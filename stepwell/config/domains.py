@@ -10,6 +10,7 @@ from stepwell.config.settings import CUSTOM, Count, CustomConfig, Difficulties, 
 
 __all__ = [
     "AxesConfig",
+    "BasketConfig",
     "CaveConfig",
     "DomainConfig",
     "MazeConfig",
@@ -53,6 +54,27 @@ class ShopConfig(Settings):
     """How many held-out tasks there are."""
     expert_haste: dict[str, Share] = Field(default_factory=dict)
     """Option's name -> probability with which the scripted expert buys before it has chosen one: fallible demonstrations."""
+    axes: AxesConfig = AxesConfig()
+
+
+class BasketConfig(Settings):
+    """Shopping lists in a generated shop: several products under one budget, paid 1 or 0 at the end."""
+
+    kind: Literal["basket"] = "basket"
+    products: Annotated[int, Field(ge=50, le=5_000_000)] = 1000
+    """Size of the catalogue."""
+    seed: int = 0
+    """Of catalogue and tasks; independent of the run's seed, so that runs with other seeds share tasks."""
+    difficulty: Difficulties = (0.0, 0.5)
+    """Range of difficulties of the held-out tasks, and of training tasks unless the curriculum says otherwise."""
+    test_tasks: Count = 200
+    """How many held-out tasks there are."""
+    items: tuple[Annotated[int, Field(ge=1, le=6)], Annotated[int, Field(ge=1, le=6)]] | None = None
+    """Fewest and most products of a list, between which difficulty decides; None is 2 to 6: about 7 to 30 turns."""
+    fee: Annotated[int, Field(ge=0, le=50, multiple_of=5)] = 5
+    """Dollars that a returned order costs."""
+    expert_haste: dict[str, Share] = Field(default_factory=dict)
+    """Option's name -> probability with which the scripted expert orders without having chosen it."""
     axes: AxesConfig = AxesConfig()
 
 
@@ -105,6 +127,7 @@ class CaveConfig(_LayoutSettings):
 
 DomainConfig = Annotated[
     Annotated[ShopConfig, Tag("shop")]
+    | Annotated[BasketConfig, Tag("basket")]
     | Annotated[WebShopConfig, Tag("webshop")]
     | Annotated[MazeConfig, Tag("maze")]
     | Annotated[CaveConfig, Tag("cave")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from stepwell.envs.shop.axes import FREE, FixedAxes
@@ -18,7 +18,7 @@ from stepwell.errors import ConfigError, nearest
 from stepwell.seeding import generator
 from stepwell.types import Action, Episode, Invalid, Task, Verdict
 
-__all__ = ["ShopDomain"]
+__all__ = ["NO_HASTE", "ShopDomain", "check_settings", "distinct_tasks", "option_of", "words_of"]
 
 NO_HASTE: Mapping[str, float] = MappingProxyType({})
 
@@ -53,17 +53,8 @@ class ShopDomain:
         expert_haste: Mapping[str, float] = NO_HASTE,
         axes: FixedAxes = FREE,
     ) -> None:
-        low, high = difficulty
-        if not 0.0 <= low <= high <= 1.0:
-            raise ConfigError(f"The shop's difficulty is {difficulty}; allowed is a range (low, high) with 0 <= low <= high <= 1.")
-        if num_test_tasks < 1:
-            raise ConfigError(f"num_test_tasks is {num_test_tasks}; a shop needs at least 1 task to test on.")
-        for name, haste in expert_haste.items():
-            if name not in OPTION_VALUES:
-                raise ConfigError(f"expert_haste names the option {name!r}; {nearest(name, OPTION_VALUES)}")
-            if not 0.0 <= haste <= 1.0:
-                raise ConfigError(f"expert_haste of {name!r} is {haste}; a probability lies in [0, 1].")
-        self.difficulty = (float(low), float(high))
+        check_settings(difficulty, num_test_tasks, expert_haste)
+        self.difficulty = (float(difficulty[0]), float(difficulty[1]))
         self.expert_haste = dict(expert_haste)
         self.store = Store(Catalogue.generate(products, seed))
         self._maker = Maker(self.store, axes)
@@ -73,11 +64,7 @@ class ShopDomain:
     @property
     def vocabulary(self) -> tuple[str, ...]:
         """All words and numbers of instructions, pages and expert, sorted: what a word-level tokenizer needs, but for punctuation."""
-        catalogue = self.store.catalogue
-        numbers = {str(n) for n in (*range(PRICE_STEP, MAX_PRICE + 1, PRICE_STEP), *range(10, MAX_PRICE + 21, 10))}
-        options = {word for names in catalogue.options for name in names for word in (name, *OPTION_VALUES[name])}
-        synonyms = {SYNONYMS[word] for word in catalogue.attribute_words if word in SYNONYMS}
-        return tuple(sorted({*PLAIN_WORDS, *catalogue.types, *catalogue.attribute_words, *options, *synonyms, *numbers}))
+        return tuple(sorted(words_of(self.store.catalogue)))
 
     def task(self, difficulty: float, seed: int, split: str) -> Task:
         """The task of this difficulty (in [0, 1], whatever the domain's range), seed and split."""
@@ -95,23 +82,8 @@ class ShopDomain:
         if split == "train":
             return ()
         if split not in self._finite:
-            self._finite[split] = tuple(self._distinct(split))
+            self._finite[split] = distinct_tasks(lambda seed: self.draw(seed, split), self._num_test_tasks, len(self.store.catalogue))
         return self._finite[split]
-
-    def _distinct(self, split: str) -> Iterator[Task]:
-        seen: set[str] = set()
-        seed = 0
-        while len(seen) < self._num_test_tasks:
-            task = self.draw(seed, split)
-            if task.prompt not in seen:
-                seen.add(task.prompt)
-                yield task
-            seed += 1
-            if seed > 20 * self._num_test_tasks:
-                raise ConfigError(
-                    f"The shop of {len(self.store.catalogue)} products has only {len(seen)} different tasks to test on; "
-                    f"{self._num_test_tasks} are wanted: ask for fewer test_tasks, or for more products."
-                )
 
     def environment(self, task: Task, member: int = 0) -> Shop:
         """A visit to the shop; all members of a group see the same shop."""
@@ -129,7 +101,7 @@ class ShopDomain:
         if done is None:
             raise ConfigError(f"Task {task.key!r} cannot be solved in this shop; was it made for another catalogue?")
         rng = generator("shop haste", task.key)
-        hasty = next((n for n, action in enumerate(done.actions) if rng.random() < self.expert_haste.get(_option(action), 0.0)), None)
+        hasty = next((n for n, action in enumerate(done.actions) if rng.random() < self.expert_haste.get(option_of(action), 0.0)), None)
         return done.actions if hasty is None else [*done.actions[:hasty], Action("buy")]
 
     def rule_player(self, task: Task) -> RulePlayer:
@@ -147,7 +119,47 @@ class ShopDomain:
         return potentials
 
 
-def _option(action: Action) -> str:
+def option_of(action: Action) -> str:
     """The name of the option that the action chooses a value of, or ""."""
     name = action.arguments["element"].split(" ")[0] if action.name == "click" else ""
     return name if name in OPTION_VALUES else ""
+
+
+def check_settings(difficulty: tuple[float, float], num_test_tasks: int, expert_haste: Mapping[str, float]) -> None:
+    """Raises `ConfigError` where one of these settings of a shop is out of range."""
+    low, high = difficulty
+    if not 0.0 <= low <= high <= 1.0:
+        raise ConfigError(f"The shop's difficulty is {difficulty}; allowed is a range (low, high) with 0 <= low <= high <= 1.")
+    if num_test_tasks < 1:
+        raise ConfigError(f"num_test_tasks is {num_test_tasks}; a shop needs at least 1 task to test on.")
+    for name, haste in expert_haste.items():
+        if name not in OPTION_VALUES:
+            raise ConfigError(f"expert_haste names the option {name!r}; {nearest(name, OPTION_VALUES)}")
+        if not 0.0 <= haste <= 1.0:
+            raise ConfigError(f"expert_haste of {name!r} is {haste}; a probability lies in [0, 1].")
+
+
+def words_of(catalogue: Catalogue) -> set[str]:
+    """All words and numbers of a shop's instructions, pages and expert."""
+    numbers = {str(n) for n in (*range(PRICE_STEP, MAX_PRICE + 1, PRICE_STEP), *range(10, MAX_PRICE + 21, 10))}
+    options = {word for names in catalogue.options for name in names for word in (name, *OPTION_VALUES[name])}
+    synonyms = {SYNONYMS[word] for word in catalogue.attribute_words if word in SYNONYMS}
+    return {*PLAIN_WORDS, *catalogue.types, *catalogue.attribute_words, *options, *synonyms, *numbers}
+
+
+def distinct_tasks(draw: Callable[[int], Task], number: int, products: int) -> tuple[Task, ...]:
+    """The first `number` tasks of a draw whose instructions differ.
+
+    Raises:
+        ConfigError: The catalogue of so many products has fewer.
+    """
+    found: dict[str, Task] = {}
+    for seed in range(20 * number + 1):
+        task = draw(seed)
+        found.setdefault(task.prompt, task)
+        if len(found) == number:
+            return tuple(found.values())
+    raise ConfigError(
+        f"The shop of {products} products has only {len(found)} different tasks to test on; "
+        f"{number} are wanted: ask for fewer test_tasks, or for more products."
+    )

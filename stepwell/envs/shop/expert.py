@@ -9,7 +9,7 @@ from stepwell.envs.shop.goal import Goal
 from stepwell.envs.shop.store import NO_FILTERS, PAGE_SIZE, Filters, Store
 from stepwell.types import Action
 
-__all__ = ["Plan", "page_of_first", "plan", "steps_after_opening", "steps_by_new_results"]
+__all__ = ["Plan", "looks_right", "page_of_first", "plan", "steps_after_opening", "steps_by_new_results"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def plan(goal: Goal, store: Store) -> Plan | None:
     page = num_lookalikes = 0
     for rank, index in enumerate(found):
         product = store.product(index)
-        if not _looks_right(goal, product):
+        if not looks_right(goal, product):
             continue
         actions += [Action("click", {"element": "next"})] * (rank // PAGE_SIZE - page)
         page = rank // PAGE_SIZE
@@ -48,7 +48,7 @@ def plan(goal: Goal, store: Store) -> Plan | None:
     return None
 
 
-def _looks_right(goal: Goal, product: Product) -> bool:
+def looks_right(goal: Goal, product: Product) -> bool:
     """Whether the line in the results leaves it possible that this is the product: an attribute may be hidden, no more than one is."""
     missing = sum(word not in product.shown for word in goal.attributes)
     cheap = goal.limit is None or product.price < goal.limit

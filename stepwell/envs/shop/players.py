@@ -12,7 +12,7 @@ from stepwell.envs.shop.store import PAGE_SIZE
 from stepwell.envs.shop.words import OPTION_VALUES
 from stepwell.types import Action
 
-__all__ = ["RulePlayer", "forgetful"]
+__all__ = ["ListPlayer", "RulePlayer", "forgetful"]
 
 _LIMIT = re.compile(r"\b(?:under|than|below) (\d+)")
 _NAME_OF = {value: name for name, values in OPTION_VALUES.items() for value in values}
@@ -63,6 +63,27 @@ class RulePlayer:
 
     def _copy(self, word: str, others: Sequence[str]) -> str:
         return str(self._rng.choice(others)) if self._rng.random() < self._noise else word
+
+
+class ListPlayer:
+    """Works through a shopping list with a `RulePlayer` for each item: orders the first that fits, whatever it costs, and returns nothing.
+
+    Args: as those of `RulePlayer`.
+    """
+
+    def __init__(self, instruction: str, catalogue: Catalogue, *, noise: float = 0.0, rng: np.random.Generator | None = None) -> None:
+        wishes = instruction.rpartition(" total ")[0].split(" then ")
+        self._players = [RulePlayer(wish, catalogue, noise=noise, rng=rng) for wish in wishes]
+
+    def act(self, text: str) -> Action:
+        """The next action, given the last observation's text."""
+        if not self._players:
+            return Action("checkout")
+        action = self._players[0].act(text)
+        if action.name != "buy":
+            return action
+        self._players.pop(0)
+        return Action("order")
 
 
 def forgetful(actions: Sequence[Action], forgets: float, rng: np.random.Generator) -> list[Action]:

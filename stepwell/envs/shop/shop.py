@@ -7,34 +7,33 @@ import re
 from stepwell.envs.shop.catalogue import Product
 from stepwell.envs.shop.expert import steps_after_opening, steps_by_new_results
 from stepwell.envs.shop.goal import Goal
-from stepwell.envs.shop.store import NO_FILTERS, PAGE_SIZE, Store
+from stepwell.envs.shop.store import NO_FILTERS, PAGE_SIZE, Filters, Store
 from stepwell.envs.shop.words import OPTION_VALUES
 from stepwell.errors import EnvironmentFault
 from stepwell.types import Action, Invalid, Observation, Reply, Task, Tool
 
-__all__ = ["TOOLS", "Shop"]
+__all__ = ["TOOLS", "Shop", "tool"]
 
 MAX_QUERY_WORDS = 32
 
 
-def _tool(name: str, description: str, **arguments: str) -> Tool:
+def tool(name: str, description: str, **arguments: str) -> Tool:
+    """A tool whose arguments are texts."""
     properties = {key: {"type": "string", "description": text} for key, text in arguments.items()}
     return Tool(name, description, {"type": "object", "properties": properties, "required": list(arguments), "additionalProperties": False})
 
 
 TOOLS: tuple[Tool, ...] = (
-    _tool("search", "Search the shop for products.", query="words that describe the product"),
-    _tool(
+    tool("search", "Search the shop for products.", query="words that describe the product"),
+    tool(
         "click",
         "Open a result (p1 to p4), choose an option on a product's page (color blue), or turn pages (next, back).",
         element="p1, p2, p3, p4, next, back, or an option as name and value",
     ),
-    _tool(
-        "filter", "Keep only results that satisfy a constraint.", constraint="price under a number, an option as name and value, or none"
-    ),
-    _tool("buy", "Buy the open product with the chosen options. This ends the episode."),
+    tool("filter", "Keep only results that satisfy a constraint.", constraint="price under a number, an option as name and value, or none"),
+    tool("buy", "Buy the open product with the chosen options. This ends the episode."),
 )
-_ARGUMENT = {tool.name: tool.arguments for tool in TOOLS}
+_ARGUMENT = {one.name: one.arguments for one in TOOLS}
 _WORD = re.compile(r"[a-z0-9]+")
 _SLOTS = {f"p{slot + 1}": slot for slot in range(PAGE_SIZE)}
 _NAME_OF = {value: name for name, values in OPTION_VALUES.items() for value in values}
@@ -67,8 +66,48 @@ class Shop:
     def tools(self) -> tuple[Tool, ...]:
         return TOOLS
 
+    @property
+    def goal(self) -> Goal:
+        """What is wanted."""
+        return self._goal
+
+    @property
+    def store(self) -> Store:
+        """What the pages are made of."""
+        return self._store
+
+    @property
+    def opened(self) -> int | None:
+        """The product whose page is open."""
+        return self._open
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """Option's name -> value, of what is chosen on that page."""
+        return dict(self._chosen)
+
+    @property
+    def query(self) -> tuple[str, ...]:
+        """The words last searched for."""
+        return self._query
+
+    @property
+    def found(self) -> tuple[int, ...]:
+        """The present results, best first."""
+        return self._found
+
+    @property
+    def page(self) -> int:
+        """Which page of them is shown, or was when a product was opened."""
+        return self._page
+
+    @property
+    def filters(self) -> Filters:
+        """What results must satisfy."""
+        return self._filters
+
     def start(self) -> Observation:
-        return self._observe(self._task.prompt)
+        return self.observe(self._task.prompt)
 
     def step(self, action: Action | Invalid) -> Reply:
         """Carries out one action.
@@ -143,7 +182,7 @@ class Shop:
             return self._refuse("no such filter")
         if self._query:
             return self._list()
-        return Reply(self._observe(f"filter {self._filters}" if self._filters != NO_FILTERS else "filter none"))
+        return Reply(self.observe(f"filter {self._filters}" if self._filters != NO_FILTERS else "filter none"))
 
     def _list(self) -> Reply:
         self._found = self._store.search(self._query, self._filters)
@@ -162,7 +201,7 @@ class Shop:
             if self._open is not None or place >= len(self._found):
                 return self._refuse(f"no {words[0]} here")
             self._open = self._found[place]
-            return Reply(self._observe(self._store.product_text(self._open)))
+            return Reply(self.observe(self._store.product_text(self._open)))
         if len(words) == 1 and words[0] in _NAME_OF:
             words = (_NAME_OF[words[0]], words[0])
         if len(words) != 2 or _NAME_OF.get(words[1]) != words[0]:
@@ -189,7 +228,7 @@ class Shop:
         if not product.offers(name, value):
             return self._refuse(f"no {name} {value} here")
         self._chosen = {**self._chosen, name: value}
-        return Reply(self._observe("chosen " + " ".join(f"{n} {v}" for n, v in self._chosen.items())))
+        return Reply(self.observe("chosen " + " ".join(f"{n} {v}" for n, v in self._chosen.items())))
 
     def _buy(self) -> Reply:
         product = self._opened()
@@ -198,7 +237,7 @@ class Shop:
         if not product.stock:
             return self._refuse("sold out")
         self._reward = self._goal.grade(product, self._chosen).reward
-        return Reply(self._observe("bought"), reward=self._reward, done=True)
+        return Reply(self.observe("bought"), reward=self._reward, done=True)
 
     # -- what is shown ----------------------------------------------------------------------------------------------------------
 
@@ -206,12 +245,13 @@ class Shop:
         return None if self._open is None else self._store.product(self._open)
 
     def _show_results(self) -> Reply:
-        return Reply(self._observe(self._store.results_text(self._found, self._page)))
+        return Reply(self.observe(self._store.results_text(self._found, self._page)))
 
     def _refuse(self, text: str) -> Reply:
-        return Reply(self._observe(text), valid=False)
+        return Reply(self.observe(text), valid=False)
 
-    def _observe(self, text: str) -> Observation:
+    def observe(self, text: str) -> Observation:
+        """This text, shown in the present state."""
         return Observation(text, self._state_key(), self._admissible())
 
     def _state_key(self) -> str:
