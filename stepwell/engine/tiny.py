@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.models.llama.modeling_llama import LlamaAttention
 
 __all__ = ["TinySpec", "tiny_model", "word_tokenizer"]
 
@@ -55,7 +57,13 @@ def word_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizer
 
 
 def tiny_model(vocab_size: int, spec: TinySpec, seed: int) -> PreTrainedModel:
-    """A Llama of this shape with fresh weights; embeddings are tied. The same seed gives the same weights."""
+    """A Llama of this shape with fresh weights; embeddings are tied. The same seed gives the same weights.
+
+    Every attention layer begins as a copier: its output matrix is the transpose of its value matrix, which is orthogonal, so that what is
+    attended to is added to the stream unchanged, and tied embeddings name it (the value-output half of *Mimetic Initialization of
+    Self-Attention Layers*, Trockman and Kolter 2023). Copying a word out of the context is most of what a small agent has to learn, and
+    without this some seeds never learn it (`docs/lab.md`).
+    """
     config = LlamaConfig(
         vocab_size=vocab_size,
         hidden_size=spec.width,
@@ -71,4 +79,15 @@ def tiny_model(vocab_size: int, spec: TinySpec, seed: int) -> PreTrainedModel:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return LlamaForCausalLM(config)
+        model = LlamaForCausalLM(config)
+        for layer in model.model.layers:
+            _begin_as_copier(layer.self_attn)
+    return model
+
+
+@torch.no_grad()
+def _begin_as_copier(attention: LlamaAttention) -> None:
+    """Makes output times value the identity."""
+    values, output = attention.v_proj.weight, attention.o_proj.weight
+    nn.init.orthogonal_(values)
+    output.copy_(values.T)
