@@ -18,7 +18,7 @@ from stepwell.engine.web import Web
 from stepwell.errors import CapabilityError, ConfigError
 from stepwell.seeding import derive
 
-__all__ = ["Connection", "check_carried", "connect", "open_service", "remote_engine", "unclipped"]
+__all__ = ["Connection", "check_carried", "checked_service", "connect", "open_service", "remote_engine", "unclipped"]
 
 
 class Connection(NamedTuple):
@@ -158,6 +158,26 @@ def open_service(config: RemoteEngineConfig, web: Web) -> Service:
             f"see stepwell engine check {web.url}, and say engine.server if you know better."
         )
     return TinkerService(web, server_kind(fitting[0]), config.model, patience)
+
+
+def checked_service(url: str, server: str, model: str, key_name: str, plain_http: str) -> Service:
+    """A server that is to be looked at. One of an unknown kind is held against the API's documentation.
+
+    Args:
+        model: Its base; "" is the only one that it serves.
+        server: Its kind, or `auto`.
+    """
+    from stepwell.engine.tinker_api import TinkerService
+
+    web = Web(url, key_name, plain_http)
+    served = web.served_models()
+    if not model and len(served) != 1:
+        raise ConfigError(f"The server at {url} serves {', '.join(served) or 'nothing'}; say which with --model.")
+    base = model or next(iter(served))
+    kinds = web.known_kinds()
+    if server == "auto" and not kinds:
+        return TinkerService(web, server_kind("tinker"), base, Patience())
+    return open_service(RemoteEngineConfig.model_validate({"url": url, "model": base, "server": server}), web)
 
 
 def _tokenizer(config: RemoteEngineConfig) -> Any:

@@ -9,6 +9,8 @@ import typer
 
 from stepwell import __version__
 from stepwell.cli.doctor import doctor
+from stepwell.cli.engine import app as engine_app
+from stepwell.cli.eval_judge import eval_judge
 from stepwell.cli.evaluate import evaluate
 from stepwell.cli.grade import grade
 from stepwell.cli.lists import config, domains, methods, presets
@@ -30,6 +32,7 @@ app = typer.Typer(
 app.command()(train)
 app.command("train-judge")(train_judge)
 app.command("eval")(evaluate)
+app.command("eval-judge")(eval_judge)
 app.command()(play)
 app.command()(score)
 app.command()(grade)
@@ -40,6 +43,7 @@ app.command()(presets)
 app.command()(domains)
 app.command()(methods)
 app.command()(doctor)
+app.add_typer(engine_app, name="engine")
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +13,25 @@ from stepwell.engine.service import Trainee
 from stepwell.protocols import OptimizerSpec
 from stepwell.types import Floats, Ids
 
-__all__ = ["PLAIN", "Measured", "measure_reduction", "pull", "said_at", "sentence", "step_size"]
+__all__ = [
+    "PLAIN",
+    "PULL",
+    "Call",
+    "Measured",
+    "measure_reduction",
+    "move",
+    "moved_by",
+    "pull",
+    "pulls",
+    "rate",
+    "said_at",
+    "sentence",
+    "step_size",
+]
 
 PLAIN = OptimizerSpec(betas=(0.0, 0.0), eps=100.0, max_grad_norm=1e9)
 """AdamW without memory and with a large eps: the step is lr / eps x gradient."""
-_PULL = 1e-3
+PULL = 1e-3
 """Size of advantages: small, so that a server's own clipping does not bind."""
 _AIM = 0.05
 """Nats that a probe step is to move."""
@@ -65,13 +80,37 @@ def said_at(trainee: Trainee, data: Sequence[Datum]) -> list[Floats]:
     return trainee.forward([Datum(d.tokens, d.target_tokens, {"weights": np.ones(len(d.tokens))}) for d in data])
 
 
+class Call(NamedTuple):
+    """One `forward_backward`."""
+
+    data: Sequence[Datum]
+    loss_fn: str = "importance_sampling"
+    config: Mapping[str, float] = MappingProxyType({})
+
+
+def moved_by(trainee: Trainee, calls: Sequence[Call], watched: Datum, lr: float, optimizer: OptimizerSpec = PLAIN) -> Floats:
+    """Nats that each target of `watched` moves by one step on these calls."""
+    before = said_at(trainee, [watched])[0]
+    for call in calls:
+        trainee.forward_backward(call.data, call.loss_fn, call.config)
+    trainee.optim_step(optimizer, lr)
+    after: Floats = said_at(trainee, [watched])[0]
+    return after - before
+
+
+def pulls(trainee: Trainee, data: Sequence[Datum], advantages: Sequence[Floats]) -> list[Datum]:
+    """Data at ratio 1, with small advantages."""
+    return [pull(d, lp, a * PULL) for d, lp, a in zip(data, said_at(trainee, data), advantages, strict=True)]
+
+
+def rate(eta: float) -> float:
+    """The learning rate by which `PLAIN` descends by `eta` x the gradient of pulls of size 1."""
+    return eta * PLAIN.eps / PULL
+
+
 def move(trainee: Trainee, data: Sequence[Datum], advantages: Sequence[Floats], eta: float) -> float:
     """Nats that the first target of the first datum moves by one step on these."""
-    before = said_at(trainee, data)
-    sent = [pull(d, lp, a * _PULL) for d, lp, a in zip(data, before, advantages, strict=True)]
-    trainee.forward_backward(sent, "importance_sampling", {})
-    trainee.optim_step(PLAIN, eta * PLAIN.eps / _PULL)
-    return float(said_at(trainee, data[:1])[0][0] - before[0][0])
+    return float(moved_by(trainee, [Call(pulls(trainee, data, advantages))], data[0], rate(eta))[0])
 
 
 def step_size(trainee: Trainee, ids: Sequence[int]) -> float:
