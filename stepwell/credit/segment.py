@@ -41,7 +41,8 @@ _PARAGRAPH = re.compile(r"\n[ \t\r]*\n\s*")
 
 def by_turn(episode: Episode) -> Steps:
     """One step a turn: the default."""
-    return _steps(episode, lambda turn: [0])
+    stop_S = np.cumsum([len(turn.token_ids) for turn in episode.turns], dtype=np.int64)
+    return Steps(np.arange(len(stop_S)), np.concatenate([[0], stop_S[:-1]]).astype(np.int64)[: len(stop_S)], stop_S)
 
 
 def by_token(episode: Episode) -> Steps:

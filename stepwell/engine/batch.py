@@ -38,8 +38,8 @@ def parts_of(episode: Episode) -> list[Part]:
     Turns without sampled tokens leave no row of their own.
     """
     parts: list[Part] = []
-    ids: Ids = np.zeros(0, np.int64)
     targets: list[Ids] = []
+    said, ids = b"", np.zeros(0, np.int64)  # As bytes, because to compare short arrays costs more than all else here.
     first = done = 0
 
     def close() -> None:
@@ -47,13 +47,14 @@ def parts_of(episode: Episode) -> list[Part]:
             parts.append(Part(ids, np.concatenate(targets), first, done))
 
     for turn in episode.turns:
-        context = np.asarray(turn.context_ids, np.int64)
-        if not (len(ids) and len(context) >= len(ids) and np.array_equal(context[: len(ids)], ids)):
+        context, tokens = np.asarray(turn.context_ids, np.int64), np.asarray(turn.token_ids, np.int64)
+        seen = context.tobytes()
+        if not (said and seen.startswith(said)):
             close()
             targets, first = [], done
-        ids = np.concatenate([context, np.asarray(turn.token_ids, np.int64)])
+        said, ids = seen + tokens.tobytes(), np.concatenate([context, tokens])
         targets.append(np.arange(len(context), len(ids)))
-        done += len(turn.token_ids)
+        done += len(tokens)
     close()
     return parts
 
