@@ -168,10 +168,18 @@ def _write(writing: Path, step: int, models: Mapping[str, Saveable], state: str,
         model.save(target)
     writing.mkdir(exist_ok=True)
     write_atomic(writing / "state.json", state)
+    _readable_alike(writing)
     sync_tree(writing)
     files: dict[str, JSON] = {path.relative_to(writing).as_posix(): sha256(path) for path in sorted(writing.rglob("*")) if path.is_file()}
     manifest: dict[str, JSON] = {"format": _FORMAT, "step": step, "value": value, "models": sorted(models), "files": files}
     write_atomic(writing / "manifest.json", to_json({**manifest, "sha256": _digest(manifest)}, "manifest"))
+
+
+def _readable_alike(writing: Path) -> None:
+    """Gives every file the rights that files get here by default: safetensors leaves them to their owner alone."""
+    for path in writing.rglob("*"):
+        if path.is_file():
+            shutil.copymode(writing / "state.json", path)
 
 
 def _digest(manifest: Mapping[str, JSON]) -> str:

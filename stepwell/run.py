@@ -20,7 +20,7 @@ from stepwell.evaluation.intervals import Interval
 from stepwell.report import Change, Facts, write_report
 from stepwell.runfolder import RunFolder
 from stepwell.show import neutral
-from stepwell.tracking import Tracker, episode_metrics, progress, reward_metrics
+from stepwell.tracking import Tracker, episode_metrics, last_step, progress, reward_metrics
 from stepwell.tracking.progress import Progress
 from stepwell.tracking.sinks import Sink, tensorboard, wandb
 from stepwell.trainer import StepResult
@@ -109,9 +109,12 @@ class _Conductor:
         self.after: dict[str, JSON] = {}
         self.notes = list(built.speaker.notices)
         self._value: float | None = None
+        logged = last_step(folder.path)
         found = folder.rewind()
         if found is not None:
             self._restore(found)
+        elif logged:
+            self.notes.append(f"{folder.path} had logged {logged} steps and holds no checkpoint; the run began again.")
         trainer = self.trainer
         bar = progress(trainer.total_steps, start=trainer.done, warm=trainer.clone_steps) if show else None
         if show:

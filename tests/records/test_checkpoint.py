@@ -58,6 +58,21 @@ def test_only_json_and_the_models_files(tmp_path: Path, write: Make) -> None:
     assert json.loads((path / "manifest.json").read_text())["files"].keys() == set(files) - {"manifest.json"}
 
 
+def test_whoever_may_read_the_state_may_read_the_weights(tmp_path: Path) -> None:
+    """safetensors leaves its files to their owner alone; a run folder may be shared."""
+
+    class Secretive:
+        def save(self, path: Path) -> None:
+            (path / "model.safetensors").touch(mode=0o600)
+
+        def load(self, path: Path) -> None:
+            pass
+
+    path = save(tmp_path, 1, models={"policy": Secretive()}, state={}, keep=1)
+    modes = {file.stat().st_mode for file in path.rglob("*") if file.is_file()}
+    assert len(modes) == 1
+
+
 def test_nothing_saved_is_none(tmp_path: Path) -> None:
     assert latest(tmp_path) is None
     assert best(tmp_path) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -54,6 +55,13 @@ def test_a_dead_environment_stops_the_run_loudly_and_the_run_goes_on_later(tmp_p
     assert saved_steps(tmp_path / "run" / "checkpoints") == [1]
     monkeypatch.undo()
     assert [step for step, _ in train(config(), tmp_path / "run", resume=True)] == [2, 3]
+
+
+def test_a_run_whose_checkpoints_are_gone_says_that_it_begins_again(tmp_path: Path) -> None:
+    assert len(list(train(config(), tmp_path / "run"))) == 3
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    assert [step for step, _ in train(config(), tmp_path / "run", resume=True)] == [1, 2, 3]
+    assert "had logged 3 steps and holds no checkpoint; the run began again." in (tmp_path / "run" / "report.md").read_text()
 
 
 def test_an_evaluation_in_a_dead_environment_measures_nothing_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
