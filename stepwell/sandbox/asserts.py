@@ -109,17 +109,19 @@ def _case(test: ast.expr, inputs: Sequence[ast.Assign], instances: set[str]) -> 
             expected, identical = _nodes(right, *_SAME[same]), False
         case _:
             raise Unsplit
-    _check_function(call.func, instances)
+    _check_function(call, instances)
     names = set(_names(call))
     used = [each for each in inputs if _target(each) in names]
     return Case(tuple(ast.unparse(each) for each in used), ast.unparse(call), expected, identical)
 
 
-def _check_function(function: ast.expr, instances: set[str]) -> None:
-    """The candidate's own function, or a method of its instance. What is around a call, as `len(...)` may be, is for the examiner."""
-    match function:
+def _check_function(call: ast.Call, instances: set[str]) -> None:
+    """The candidate's own function, or a method of its instance. What is around a call, as `len(f(2))`, is for the examiner."""
+    match call.func:
         case ast.Name(id=name) if name not in _BUILT_IN and name not in _SAME:
             return
+        case ast.Name() if not any(isinstance(node, ast.Call) for each in (*call.args, *call.keywords) for node in ast.walk(each)):
+            return  # a candidate may be called `sum`
         case ast.Attribute(value=ast.Name(id=name)) if name in instances:
             return
     raise Unsplit

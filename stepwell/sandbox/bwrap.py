@@ -10,7 +10,7 @@ from stepwell.sandbox.interpreter import ENVIRONMENT, command, readable
 from stepwell.sandbox.isolation import Started, started
 from stepwell.sandbox.limits import Limits
 
-__all__ = ["Bubblewrap"]
+__all__ = ["Bubblewrap", "wrapper"]
 
 
 class Bubblewrap:
@@ -27,7 +27,7 @@ class Bubblewrap:
     safe = True
 
     def start(self, limits: Limits) -> Started:
-        return started([*_wrapper(), *command()], ENVIRONMENT)
+        return started([*wrapper(), *command()], ENVIRONMENT)
 
     @staticmethod
     def missing() -> str:
@@ -36,7 +36,8 @@ class Bubblewrap:
 
 
 @cache
-def _wrapper() -> tuple[str, ...]:
+def wrapper() -> tuple[str, ...]:
+    """What stands in front of a command to run it behind the walls."""
     program = shutil.which("bwrap") or "bwrap"
     lines = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     lines += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox"]
