@@ -26,7 +26,7 @@ from stepwell.types import JSON
 __all__ = ["Maths", "quick_verdict"]
 
 LIMIT_S = 5.0
-"""Seconds that comparing two formulas may take."""
+"""Seconds of processor time that comparing two formulas may take."""
 LONGEST = 1500
 """Letters of an answer that is compared as a formula; a longer one is not read."""
 _CACHED = 20_000
@@ -41,7 +41,7 @@ class Maths:
 
     Args:
         reads: `boxed` (for training): the answer is what stands in the last box, and nothing else. `any`: see `stepwell.grading.extract`.
-        limit_s: Seconds for one comparison; more is a TIMEOUT.
+        limit_s: Seconds of processor time for one comparison; more is a TIMEOUT. (Not of the clock: a busy machine changes no verdict.)
         workers: Worker processes at most; by default one for each core. They start when a formula first needs one.
 
     Raises:

@@ -76,7 +76,7 @@ class Numeric:
 
     def _close(self, wanted: Fraction, number: Fraction, text: str) -> bool:
         apart = abs(number - wanted)
-        if apart <= Fraction(self.absolute) or apart <= Fraction(self.relative) * abs(wanted):
+        if apart <= Fraction(str(self.absolute)) or apart <= Fraction(str(self.relative)) * abs(wanted):
             return True
         if not self.rounded:
             return False

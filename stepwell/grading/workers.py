@@ -28,8 +28,8 @@ from stepwell.types import JSON
 __all__ = ["Lost", "Workers"]
 
 _START_S = 120.0
-_GRACE_S = 0.5
-"""A worker has this long beyond the limit to stop by itself, which spares a new one."""
+_PATIENCE = 10
+"""A worker stops by itself at its limit of processor time. By the clock it may take this many times as long, on a busy machine."""
 
 Lost = Literal["timeout", "died"]
 """Why there is no reply."""
@@ -58,12 +58,14 @@ class Workers:
     def ask(self, request: Mapping[str, JSON], limit_s: float) -> tuple[Mapping[str, JSON] | Lost, float]:
         """The reply to a request, or why there is none; and the seconds that it took, without waiting for a worker.
 
+        `limit_s` is what the request says itself: seconds of processor time after which the worker gives up.
+
         Raises:
             StepwellError: A worker could not start; or the workers are closed.
         """
         with self._borrowed() as worker:
             start = time.perf_counter()
-            reply = worker.ask(request, limit_s + _GRACE_S)
+            reply = worker.ask(request, _PATIENCE * limit_s + 1)
             return reply, time.perf_counter() - start
 
     @contextmanager
@@ -143,6 +145,8 @@ class _Worker:
                 return "timeout"
             self.close()
             return "died"
+        if reply.get("ready") and reply.get("late"):
+            return "timeout"
         if "ready" in reply:  # the process that had the request is gone, and who reads it now is not known
             self.close()
             return "died"
