@@ -13,14 +13,14 @@ Tree = dict[str, Any]
 def quick() -> Tree:
     """A tiny agent with a learned process reward in a generated shop: about three minutes on two cores."""
     careful, careless = ("color", "scent", "flavor"), ("size", "pack", "power")
-    haste = dict.fromkeys(careful, 0.3) | dict.fromkeys(careless, 0.75)
+    haste = dict.fromkeys(careful, 0.35) | dict.fromkeys(careless, 0.8)
     return {
         "name": "quick",
-        "steps": 70,
+        "steps": 60,
         "domain": {"kind": "shop", "products": 1000, "difficulty": (0.0, 0.25), "test_tasks": 200, "expert_haste": haste},
         "engine": {"kind": "tiny", "heads": 2, "max_length": 512, "threads": 2},
         "chat": {"tools": False},
-        "cloning": {"steps": 1500, "optimizer": {"rest_scale": 0.4}},
+        "cloning": {"steps": 600, "optimizer": {"rest_scale": 0.4}},
         "rollout": {"groups": 16, "group_size": 8, "turns": 10, "max_tokens": 16},
         "reward": {"kind": "implicit", "pay": "score", "lr": 1e-4, "judged": "mixed"},
         "credit": {"kind": "istar", "alpha": 0.1},

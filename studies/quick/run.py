@@ -26,10 +26,10 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 ARMS = {
     "judge": [],
-    "outcome": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=102"],
-    "cloning": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=0", "cloning.steps=2900"],
+    "outcome": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=100"],
+    "cloning": ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo", "steps=0", "cloning.steps=1800"],
 }
-SEEDS = (0, 1)
+SEEDS = (20, 21, 22)
 
 
 def run(arm: str, seed: int, runs: Path, threads: int) -> None:
