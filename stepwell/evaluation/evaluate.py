@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepwell.errors import ConfigError, RunError
+from stepwell.evaluation.attempts import pass_at_k
 from stepwell.evaluation.intervals import Interval, bootstrap, wilson
 from stepwell.protocols import Domain, Policy
 from stepwell.rollout import Player, rollout
@@ -149,5 +150,5 @@ def pass_at(groups: Sequence[Group[Episode]], k: int) -> Interval:
     for group in groups:
         wins = [bool(e.verdict.success) for e in group.members if not e.failed and e.verdict.success is not None]
         if len(wins) >= k:
-            values.append(1.0 - math.comb(len(wins) - sum(wins), k) / math.comb(len(wins), k))
+            values.append(pass_at_k(len(wins), sum(wins), k))
     return _over_tasks(values, range(len(values)))

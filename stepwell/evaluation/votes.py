@@ -1,0 +1,144 @@
+"""Choosing among several answers: by score, by votes, by weighted votes; and what a vote of k is worth.
+
+An answer is the number of its class: answers that mean the same are one (`classes`), because a vote by letters splits 1/2 and 0.5. None is
+an attempt without an answer: it has no vote.
+
+Legend: N attempts at one problem.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from stepwell.errors import ConfigError
+
+__all__ = ["best", "classes", "majority", "majority_at_k", "weighted"]
+
+_SUBSETS = 2000
+
+
+def classes(answers_N: Sequence[str | None], same: Callable[[str, str], bool]) -> list[int | None]:
+    """The number of each answer's class, in order of first appearance.
+
+    An answer is compared with the first of each class, the largest class first. Where `same` is not transitive (a tolerance), the first
+    that it is the same as decides.
+
+    >>> classes(["1/2", "3", None, "0.5"], lambda a, b: eval(a) == eval(b))
+    [0, 1, None, 0]
+    """
+    known: dict[str, int] = {}
+    firsts: list[str] = []
+    sizes: list[int] = []
+    found: list[int | None] = []
+    for answer in answers_N:
+        if answer is None:
+            found.append(None)
+            continue
+        if answer not in known:
+            order = sorted(range(len(firsts)), key=lambda one: -sizes[one])
+            at = next((one for one in order if same(firsts[one], answer)), None)
+            if at is None:
+                at = len(firsts)
+                firsts.append(answer)
+                sizes.append(0)
+            known[answer] = at
+        sizes[known[answer]] += 1
+        found.append(known[answer])
+    return found
+
+
+def best(scores_N: Sequence[float]) -> int:
+    """Which attempt has the highest score; the first of equal ones.
+
+    >>> best([0.2, 0.9, 0.9])
+    1
+    """
+    if not len(scores_N):
+        raise ConfigError("There is no attempt to choose from.")
+    return int(np.argmax(np.asarray(scores_N, np.float64)))
+
+
+def majority(answers_N: Sequence[int | None]) -> int | None:
+    """The answer that most attempts give; of equally many, the first one met. None where there is no answer.
+
+    >>> majority([2, 0, None, 0, 2]), majority([None])
+    (2, None)
+    """
+    return weighted(answers_N, [1.0] * len(answers_N))
+
+
+def weighted(answers_N: Sequence[int | None], weights_N: Sequence[float]) -> int | None:
+    """The answer with the largest sum of weights (a judge's scores, their exponentials or sigmoids); of equal sums, the first one met.
+
+    >>> weighted([0, 1, 1], [0.9, 0.3, 0.4])
+    0
+    """
+    totals = _totals(answers_N, weights_N)
+    return max(totals, key=lambda answer: totals[answer]) if totals else None
+
+
+def majority_at_k(
+    answers_N: Sequence[int | None],
+    right_N: Sequence[bool],
+    k: int,
+    generator: np.random.Generator,
+    *,
+    weights_N: Sequence[float] | None = None,
+) -> float:
+    """How often a vote among k of the attempts is right (maj@k, or with weights weighted maj@k).
+
+    The mean over the subsets of size k: over all of them where there are at most 2,000, else over 2,000 random ones. The first k attempts
+    alone, which some take, are one subset and noisy. Answers with equally many votes share the chance to be taken. A subset without any
+    answer is not right.
+
+    Args:
+        answers_N: The class of each answer; None where an attempt gave none.
+        right_N: Whether it is right; of a class, the share of its attempts that are.
+        k: How many vote.
+        generator: Draws the subsets.
+        weights_N: What each vote counts; 1 by default.
+
+    Raises:
+        ConfigError: Lists of different lengths, or not 1 <= k <= n.
+
+    >>> majority_at_k([0, 0, 1], [True, True, False], 3, np.random.default_rng(0))
+    1.0
+    """
+    n = len(answers_N)
+    weights = [1.0] * n if weights_N is None else list(weights_N)
+    if not len(right_N) == len(weights) == n:
+        raise ConfigError(f"Got {n} answers, {len(right_N)} verdicts and {len(weights)} weights; each attempt needs one of each.")
+    if not 1 <= k <= n:
+        raise ConfigError(f"maj@{k} was asked for with {n} attempts at a problem; k may be 1 to {n}.")
+    share: dict[int, list[bool]] = {}
+    for answer, right in zip(answers_N, right_N, strict=True):
+        if answer is not None:
+            share.setdefault(answer, []).append(bool(right))
+    worth = {answer: sum(verdicts) / len(verdicts) for answer, verdicts in share.items()}
+    if math.comb(n, k) <= _SUBSETS:
+        subsets: list[Sequence[int]] = [*combinations(range(n), k)]
+    else:
+        subsets = [generator.permutation(n)[:k].tolist() for _ in range(_SUBSETS)]
+    return float(np.mean([_vote([answers_N[i] for i in subset], [weights[i] for i in subset], worth) for subset in subsets]))
+
+
+def _vote(answers: Sequence[int | None], weights: Sequence[float], worth: dict[int, float]) -> float:
+    totals = _totals(answers, weights)
+    if not totals:
+        return 0.0
+    top = max(totals.values())
+    tied = [worth[answer] for answer, total in totals.items() if math.isclose(total, top, rel_tol=1e-12, abs_tol=1e-300)]
+    return sum(tied) / len(tied)
+
+
+def _totals(answers: Sequence[int | None], weights: Sequence[float]) -> dict[int, float]:
+    """Answer -> sum of weights, in order of first appearance."""
+    totals: dict[int, float] = {}
+    for answer, weight in zip(answers, weights, strict=True):
+        if answer is not None:
+            totals[answer] = totals.get(answer, 0.0) + float(weight)
+    return totals
