@@ -1,0 +1,1 @@
+"""Judges and credit rules against exact truth, on environments that can be enumerated."""

@@ -1,0 +1,125 @@
+"""What is run: cells, arms, what is tuned, and on which seeds.
+
+Every arm, with or without a judge, has the same six settings to choose from: three learning rates by two of what matters most to it. A judge's
+own learning rate and what it sees are chosen before, by the AUC of its scores. Seeds of tuning are none of those that are reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+from truth.arms import EXPERTS, JUDGES, OUTCOME_ONLY, Setting
+from truth.cells import Cell
+
+__all__ = [
+    "ANCHORS",
+    "ARMS",
+    "EFFICIENCY",
+    "MAP",
+    "MAP_ARMS",
+    "QUALITY",
+    "SEEDS",
+    "TUNING_SEEDS",
+    "anchor_of",
+    "judge_settings",
+    "settings",
+]
+
+SEEDS = (0, 1, 2, 3, 4)
+TUNING_SEEDS = (100, 101)
+RATES = (0.1, 0.3, 1.0)
+JUDGE_RATES = (0.03, 0.1, 0.3)
+SIGHTS = ("view", "state")
+TARGET = 0.8
+BUDGET = 1600
+TUNING_BUDGET = 800
+
+ARMS = (*OUTCOME_ONLY, "oracle", *JUDGES)
+_OPTIONS: dict[str, tuple[Setting, Setting]] = {
+    "grpo": ({"credit": "grpo"}, {"credit": "batch"}),
+    "rloo": ({"credit": "rloo"}, {"credit": "rloo_batch"}),
+    "grpo_kl": ({"credit": "grpo", "kl": 0.01}, {"credit": "grpo", "kl": 0.1}),
+    "gigpo": ({"credit": "gigpo"}, {"credit": "gigpo", "discount": 1.0}),
+    "oracle": ({"credit": "step", "alpha": 1.0}, {"credit": "step", "alpha": 10.0}),
+    "istar": ({"credit": "step_mixed", "alpha": 1.0}, {"credit": "step", "alpha": 0.3}),
+    "implicit": ({"credit": "step", "alpha": 1.0}, {"credit": "step", "alpha": 3.0}),
+    "prime": ({"credit": "prime", "alpha": 1.0}, {"credit": "step", "alpha": 1.0}),
+    "repirl_own": ({"credit": "repirl", "alpha": 0.3}, {"credit": "step", "alpha": 1.0}),
+    "repirl": ({"credit": "repirl", "alpha": 0.3}, {"credit": "step", "alpha": 3.0}),
+    "regail": ({"credit": "to_go", "alpha": 0.3}, {"credit": "step", "alpha": 3.0}),
+    "iq": ({"credit": "to_go", "alpha": 0.3}, {"credit": "step", "alpha": 3.0}),
+    "visits": ({"credit": "step", "alpha": 1.0}, {"credit": "to_go", "alpha": 1.0}),
+    "montecarlo": ({"credit": "step", "alpha": 1.0}, {"credit": "step", "alpha": 3.0}),
+    "temporal": ({"credit": "step", "alpha": 1.0}, {"credit": "step", "alpha": 3.0}),
+    "critic": ({"credit": "gae", "lam": 0.95}, {"credit": "gae", "lam": 0.5}),
+    "soft_q": ({"credit": "step", "alpha": 1.0}, {"credit": "step", "alpha": 3.0}),
+    "entropy": ({"credit": "step_raw", "beta": 0.01}, {"credit": "step_raw", "beta": 0.1}),
+    "intrinsic": ({"credit": "step", "alpha": 0.1}, {"credit": "step", "alpha": 1.0}),
+    "labelled": ({"credit": "step", "alpha": 1.0}, {"credit": "step", "alpha": 3.0}),
+}
+
+
+def settings(arm: str) -> list[Setting]:
+    """What an arm may be tuned to, but for its judge."""
+    return [{"lr": lr, **option} for lr, option in product(RATES, _OPTIONS[arm])]
+
+
+def judge_settings() -> list[Setting]:
+    """What a judge may be tuned to."""
+    return [{"judge_lr": lr, "sees": sees} for lr, sees in product(JUDGE_RATES, SIGHTS)]
+
+
+JUDGE_TUNING = Cell(8, "rare", 0.0)
+ANCHORS = (Cell(8, "rare", 0.0), Cell(8, "rare", 0.4), Cell(8, "graded", 0.4))
+
+
+def anchor_of(cell: Cell) -> Cell:
+    """Where the settings of a cell were tuned: a short trail of the same kind of outcome."""
+    if cell.outcome == "graded":
+        return ANCHORS[2]
+    return ANCHORS[1] if cell.noise else ANCHORS[0]
+
+
+QUALITY = (
+    Cell(16, "rare", 0.0),
+    Cell(16, "rare", 0.4),
+    Cell(16, "graded", 0.0),
+    Cell(12, "rare", 0.0, kind="maze"),
+    Cell(8, "graded", 0.0, kind="cave"),
+)
+QUALITY_STEPS = 60
+EFFICIENCY = (Cell(16, "rare", 0.4), Cell(16, "rare", 0.0), Cell(12, "rare", 0.0, kind="maze"))
+MAP_ARMS = (
+    "grpo",
+    "rloo",
+    "gigpo",
+    "oracle",
+    "implicit",
+    "prime",
+    "soft_q",
+    "repirl_own",
+    "temporal",
+    "critic",
+    "labelled",
+    "repirl",
+    "regail",
+)
+
+
+def _map() -> list[Cell]:
+    """All cells of the map, those that matter most first."""
+    outcomes = ("rare", "graded", "common")
+    cells = [Cell(16, o, n) for o in outcomes for n in (0.0, 0.4)]
+    cells += [Cell(4, o, n) for o in outcomes for n in (0.0, 0.4)]
+    cells += [Cell(8, o, n) for o in outcomes for n in (0.0, 0.4)]
+    cells += [Cell(32, o, n) for o in outcomes for n in (0.0, 0.4)]
+    cells += [Cell(16, o, n, size) for o in ("rare", "graded") for n in (0.0, 0.4) for size in (4, 16)]
+    cells += [Cell(16, o, 0.0, forgiven=f) for o in ("rare", "common") for f in (0.0, 0.25)]
+    cells += [Cell(16, o, 0.2) for o in outcomes]
+    cells += [Cell(64, o, n) for o in outcomes for n in (0.0, 0.4)]
+    return cells
+
+
+MAP = tuple(_map())
+_: Mapping[str, Sequence[str]] = {"experts": EXPERTS}
