@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=HERE, help="folder of results/, table.md and plots/")
     parser.add_argument("--seeds", nargs="*", type=int, help="of the reported parts; default: all of the plan")
     parser.add_argument("--mini", action="store_true", help="a miniature of every part, in seconds")
-    parser.add_argument("--backwards", action="store_true", help="last cells first: for a second process beside the first")
+    parser.add_argument("--begin", type=float, default=0.0, help="share of a part's list to begin at, for a process beside others")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     scale = parts.Scale.mini() if args.mini else parts.Scale()
@@ -57,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             write_report(args.out, scale)
             continue
         jobs = jobs_of(name, args.out / "results", scale)
-        finish(jobs[::-1] if args.backwards else jobs, say=lambda text: print(text, flush=True))
+        at = int(args.begin * len(jobs))
+        finish([*jobs[at:], *jobs[:at]], say=lambda text: print(text, flush=True))
 
 
 if __name__ == "__main__":

@@ -39,6 +39,10 @@ CHANCES = ("montecarlo value", "temporal value", "labelled value")
 """Judges that say chances, for calibration; the critic does, too."""
 
 
+NOTHING_TO_TUNE = ("entropy", "intrinsic", "visits")
+"""Judges that learn nothing."""
+
+
 class Scale(NamedTuple):
     """How much of the plan is run."""
 
@@ -47,6 +51,7 @@ class Scale(NamedTuple):
     budget: int = plan.BUDGET
     tuning_budget: int = plan.TUNING_BUDGET
     steps: int = plan.QUALITY_STEPS
+    judge_steps: int = 30
     repeats: int = 60
     quality: Sequence[Cell] = plan.QUALITY
     efficiency: Sequence[Cell] = plan.EFFICIENCY
@@ -68,6 +73,7 @@ class Scale(NamedTuple):
             budget=48,
             tuning_budget=32,
             steps=3,
+            judge_steps=3,
             repeats=4,
             quality=(cell,),
             efficiency=(cell,),
@@ -91,9 +97,10 @@ class Scale(NamedTuple):
 
 def judge_jobs(results: Path, scale: Scale) -> list[Job]:
     """Every judge with every setting of its own, as an onlooker."""
+    learners = [name for name in scale.judges if name not in NOTHING_TO_TUNE]
 
     def job(setting: Setting, seed: int) -> JSON:
-        found = measured(plan.JUDGE_TUNING, {name: setting for name in scale.judges}, seed, scale.steps)
+        found = measured(plan.JUDGE_TUNING, dict.fromkeys(learners, setting), seed, scale.judge_steps)
         return {name: float(np.nanmean([_number(part, "auc_now") for part in phases.values()])) for name, phases in found.items()}
 
     return [
@@ -113,6 +120,9 @@ def chosen_judges(results: Path, scale: Scale) -> dict[str, Setting]:
     made: dict[str, Setting] = {}
     found = cast(dict[str, dict[str, float]], read_all(results / "judges"))
     for name in scale.judges:
+        if name in NOTHING_TO_TUNE:
+            made[name] = {}
+            continue
         means = {}
         for setting in scale.judge_settings:
             prefix = f"{setting['judge_lr']}-{setting['sees']}-s"
