@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-
 from truth import parts
 from truth.records import Job, finish
 from truth.report import write_report

@@ -13,11 +13,9 @@ import numpy as np
 
 from stepwell.evaluation.intervals import Interval, bootstrap
 from stepwell.types import Floats
+from truth.world import TIE
 
-__all__ = ["TIE", "auc", "brier", "calibration_error", "interval", "located", "paired", "ranks", "spearman", "spearman_within", "to_target"]
-
-TIE = 1e-6
-"""Advantages closer to 0 than this are no better and no worse; differences below it are ties."""
+__all__ = ["auc", "brier", "calibration_error", "interval", "located", "paired", "ranks", "spearman", "spearman_within", "to_target"]
 
 
 def ranks(values_N: Floats) -> Floats:

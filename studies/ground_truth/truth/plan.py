@@ -6,10 +6,9 @@ own learning rate and what it sees are chosen before, by the AUC of its scores. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from itertools import product
 
-from truth.arms import EXPERTS, JUDGES, OUTCOME_ONLY, Setting
+from truth.arms import JUDGES, OUTCOME_ONLY, Setting
 from truth.cells import Cell
 
 __all__ = [
@@ -88,7 +87,7 @@ QUALITY = (
     Cell(12, "rare", 0.0, kind="maze"),
     Cell(8, "graded", 0.0, kind="cave"),
 )
-QUALITY_STEPS = 60
+QUALITY_STEPS = 42
 EFFICIENCY = (Cell(16, "rare", 0.4), Cell(16, "rare", 0.0), Cell(12, "rare", 0.0, kind="maze"))
 MAP_ARMS = (
     "grpo",
@@ -122,4 +121,3 @@ def _map() -> list[Cell]:
 
 
 MAP = tuple(_map())
-_: Mapping[str, Sequence[str]] = {"experts": EXPERTS}

@@ -27,6 +27,7 @@ from stepwell.protocols import Domain, Environment, ModelSpec, OptimizerSpec
 from stepwell.rollout import Prefix
 from stepwell.types import (
     Action,
+    Bools,
     Ending,
     EndingKind,
     Episode,
@@ -44,6 +45,8 @@ from stepwell.types import (
     Verdict,
 )
 
+TIE = 1e-6
+"""Values closer to each other than this are the same."""
 __all__ = ["Grader", "Player", "World", "open_domain"]
 
 SEES = {"view": 2, "state": 4}
@@ -214,6 +217,12 @@ class World:
         states_S, actions_S = self.places(episode)
         turns_S = np.arange(len(states_S))
         return values.q_HXA[turns_S, states_S, actions_S] - values.v_HX[turns_S, states_S]
+
+    def decides(self, values: Values, episode: Episode) -> Bools:
+        """Where it matters what is done: the advantages of some two actions differ by more than `TIE`. [S]"""
+        states_S, _ = self.places(episode)
+        at_SA = values.q_HXA[np.arange(len(states_S)), states_S]
+        return np.asarray(np.ptp(at_SA, axis=1) > TIE)
 
     def action_values(self, values: Values, episode: Episode) -> Floats:
         """The exact expected worth after each turn. [S]"""
