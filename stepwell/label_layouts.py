@@ -70,19 +70,23 @@ class Layout(NamedTuple):
     read: Read | None
 
 
-def layout_of(entry: JSON, place: str) -> tuple[Layout, Entry]:
-    """The layout that an entry has.
+def layout_of(entry: JSON, place: str, only: tuple[str, ...] = ()) -> tuple[Layout, Entry]:
+    """The layout that an entry has, of all or of those that are named.
 
     Raises:
-        DataError: None that is known; what was expected and what was found are listed.
+        DataError: None of them; what was expected and what was found are listed.
     """
     if not isinstance(entry, Mapping):
         raise DataError(f"{place} is a {type(entry).__name__}; {FORM}.")
-    for layout in LAYOUTS:
+    allowed = [layout for layout in LAYOUTS if not only or layout.name in only]
+    for layout in allowed:
         if set(layout.keys) <= set(entry):
             return layout, entry
-    known = "; ".join(f"{layout.name}: {', '.join(layout.keys)}" for layout in LAYOUTS)
-    raise DataError(f"{place} has the keys {', '.join(map(repr, entry)) or '(none)'}; {FORM}, or has the keys of a known file ({known}).")
+    known = "; ".join(f"{layout.name}: {', '.join(layout.keys)}" for layout in allowed)
+    found = f"{place} has the keys {', '.join(map(repr, entry)) or '(none)'}"
+    if only:
+        raise DataError(f"{found}; expected are those of {known}.")
+    raise DataError(f"{found}; {FORM}, or has the keys of a known file ({known}).")
 
 
 def _plain(entry: Entry, place: str, how: Labels) -> Iterator[LabelledSolution]:

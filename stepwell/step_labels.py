@@ -16,8 +16,13 @@ __all__ = ["LabelledSolution", "Labels", "read_step_labels"]
 _USUAL = Labels()
 
 
-def read_step_labels(path: Path, how: Labels = _USUAL) -> list[LabelledSolution]:
+def read_step_labels(path: Path, how: Labels = _USUAL, *, only: tuple[str, ...] = ()) -> list[LabelledSolution]:
     """All labelled solutions of a file, in order (of PRM800K by rows: first the chosen paths).
+
+    Args:
+        path: The file.
+        how: How labels are read.
+        only: Names of the layouts that are allowed, see `label_layouts.LAYOUTS`; empty is all.
 
     Raises:
         DataError: With the entry's place, where one is not as described, or labels and steps are of different number; or no step in the
@@ -27,7 +32,7 @@ def read_step_labels(path: Path, how: Labels = _USUAL) -> list[LabelledSolution]
     found: list[LabelledSolution] = []
     rows = []
     for place, entry in read_entries(path, "Step labels", FORM):
-        layout, known = layout_of(entry, place)
+        layout, known = layout_of(entry, place, only)
         if layout.read is None:
             rows.append((place, known))
         else:
