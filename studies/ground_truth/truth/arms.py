@@ -45,9 +45,9 @@ from stepwell.rewards.outcome import OutcomeReward, paid
 from stepwell.rewards.soft_q import SoftQReward, SoftQSettings
 from stepwell.rewards.temporal import TemporalReward, TemporalSettings
 from stepwell.types import Bools, Episode, Floats, Group, Scored
-from truth.world import Player, StudyError
+from truth.world import TIE, Player, StudyError
 
-__all__ = ["EXPERTS", "JUDGES", "OUTCOME_ONLY", "Oracle", "Setting", "Stage", "judge_of", "rule_of"]
+__all__ = ["CLONING", "EXPERTS", "JUDGES", "LEARN_FIRST", "OUTCOME_ONLY", "Oracle", "Setting", "Stage", "judge_of", "rule_of", "scores_of"]
 
 Setting = Mapping[str, float | str]
 _PAY = "score"
@@ -199,16 +199,16 @@ def _soft_q(stage: Stage, name: str, setting: Setting) -> ProcessReward:
 
 
 def _labelled(stage: Stage, name: str, setting: Setting) -> ProcessReward:
-    """Steps of the starting policy's episodes; the label is what the best policy would still get from there."""
+    """Steps of the starting policy's episodes. The label says whether the step was good for it: 1, 0, or 1/2 where it made no difference."""
     world = stage.player.world
+    now = world.values(stage.player.chosen_XA)
     lessons = []
-    for group in stage.player.play(1, LABELLED_EPISODES):
-        for episode in group.members:
-            states_S, actions_S = world.places(episode)
-            label_S = world.best.q_HXA[np.arange(len(states_S)), states_S, actions_S]
-            [reading] = readings(episode, by_turn(episode))
-            lessons.append(Lesson(reading._replace(ends=reading.ends[1:], places=reading.places[1:]), label_S))
-    made = LabelledSettings(pay=_PAY, form=_form(name), warm=60, lr=_lr(setting))
+    for episode in stage.player.play(1, LABELLED_EPISODES)[0].members:
+        advantage_S = world.advantages(now, episode)
+        label_S = np.where(np.abs(advantage_S) < TIE, 0.5, advantage_S > 0)
+        [reading] = readings(episode, by_turn(episode))
+        lessons.append(Lesson(reading._replace(ends=reading.ends[1:], places=reading.places[1:]), label_S))
+    made = LabelledSettings(pay=_PAY, warm=60, lr=_lr(setting))
     return LabelledReward(HeadReader(_head(stage, name, setting)), Encoded(lessons, 0, 0), made, seed=stage.seed)
 
 
@@ -237,13 +237,15 @@ JUDGES: dict[str, _Make] = {
 EXPERTS = ("labelled", "repirl", "regail", "iq")
 """Judges that are told something that the outcomes do not say: demonstrations, or labels."""
 OUTCOME_ONLY = ("grpo", "rloo", "grpo_kl", "gigpo")
+CLONING = "cloning"
+"""GRPO on outcomes, and before each step a demonstration is cloned: what demonstrations are worth without a judge."""
 LEARN_FIRST = ("repirl", "repirl_own", "regail", "iq")
 """Judges that learn before they score, as their papers do."""
 
 
 def judge_of(name: str, stage: Stage, setting: Setting) -> ProcessReward:
     """The judge of an arm; plain outcomes for an arm without one. `temporal value` says chances where `temporal` says what changed."""
-    if name in OUTCOME_ONLY:
+    if name in (*OUTCOME_ONLY, CLONING):
         outcome = OutcomeReward(_PAY)
         return WithReference(outcome, stage.policy.keep()) if name == "grpo_kl" else outcome
     if name == "oracle":

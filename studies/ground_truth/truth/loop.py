@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from stepwell.losses import PolicyLoss
+import numpy as np
+
+from stepwell.engine.batch import episode_rows
+from stepwell.engine.table import TableModel
+from stepwell.losses import CloningLoss, PolicyLoss
 from stepwell.protocols import OptimizerSpec, ProcessReward, RewardLearner
 from stepwell.seeding import generator
 from stepwell.trainer import Learning, Schedule, update
 from stepwell.types import Episode, Group, Metrics, Scored
-from truth.arms import LEARN_FIRST, Setting, Stage, judge_of, rule_of
+from truth.arms import CLONING, LEARN_FIRST, Setting, Stage, judge_of, rule_of
 from truth.cells import Cell, start_of
 from truth.world import SEES, Player
 
@@ -65,8 +69,10 @@ def train(
     player = Player(start.world, policy, cell.grader, generator(seed, "rollout"))
     judge_player = Player(start.world, policy, cell.grader, generator(seed, "continuation"))
     reward = judge_of(arm, Stage(engines, policy, judge_player, seed), setting)
-    stage = Stage(engines, policy, Player(start.world, policy, cell.grader, generator(seed, "onlooker")), seed)
-    others = {name: judge_of(name, stage, other) for name, other in (onlookers or {}).items()}
+    others: dict[str, ProcessReward] = {}
+    for name, other in (onlookers or {}).items():
+        own = Player(start.world, policy, cell.grader, generator(seed, "onlooker", name))
+        others[name] = judge_of(name, Stage(engines, policy, own, seed), other)
     size = size or cell.size
     coef = float(setting.get("kl", 0.0)) or None
     loss = PolicyLoss(kl_coef=coef)
@@ -75,6 +81,8 @@ def train(
     yield Moment(judge_player.episodes, start.world.values(player.chosen_XA).start, {})
     step = 0
     while True:
+        if arm == CLONING:
+            _clone(policy, judge_player.demonstration(step), float(setting["clone"]))
         groups = player.play(plan.groups, size)
         watched = {name: judge.score(groups) for name, judge in others.items()}
         scored = reward.score(groups)
@@ -94,6 +102,13 @@ def train(
         step += 1
         if watch is None:
             yield Moment(player.episodes + judge_player.episodes, start.world.values(player.chosen_XA).start, metrics)
+
+
+def _clone(policy: TableModel, demonstration: Episode, lr: float) -> None:
+    """One step towards a demonstration."""
+    num = demonstration.num_tokens
+    policy.backward(episode_rows(demonstration, weight=np.full(num, 1.0 / num)), CloningLoss())
+    policy.step(lr)
 
 
 def _learn(judge: ProcessReward, scored: list[Group[Scored]]) -> None:

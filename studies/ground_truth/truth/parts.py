@@ -35,7 +35,7 @@ __all__ = [
 
 POINTS = 40
 """Of a stored curve, at most."""
-CHANCES = ("montecarlo value", "temporal value", "labelled value")
+CHANCES = ("montecarlo value", "temporal value")
 """Judges that say chances, for calibration; the critic does, too."""
 
 

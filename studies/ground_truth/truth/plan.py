@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from truth.arms import JUDGES, OUTCOME_ONLY, Setting
+from truth.arms import CLONING, JUDGES, OUTCOME_ONLY, Setting
 from truth.cells import Cell
 
 __all__ = [
@@ -34,13 +34,14 @@ TARGET = 0.8
 BUDGET = 1600
 TUNING_BUDGET = 800
 
-ARMS = (*OUTCOME_ONLY, "oracle", *JUDGES)
+ARMS = (*OUTCOME_ONLY, "oracle", CLONING, *JUDGES)
 _OPTIONS: dict[str, tuple[Setting, Setting]] = {
     "grpo": ({"credit": "grpo"}, {"credit": "batch"}),
     "rloo": ({"credit": "rloo"}, {"credit": "rloo_batch"}),
     "grpo_kl": ({"credit": "grpo", "kl": 0.01}, {"credit": "grpo", "kl": 0.1}),
     "gigpo": ({"credit": "gigpo"}, {"credit": "gigpo", "discount": 1.0}),
     "oracle": ({"credit": "step", "alpha": 1.0}, {"credit": "step", "alpha": 10.0}),
+    "cloning": ({"credit": "grpo", "clone": 0.1}, {"credit": "grpo", "clone": 1.0}),
     "istar": ({"credit": "step_mixed", "alpha": 1.0}, {"credit": "step", "alpha": 0.3}),
     "implicit": ({"credit": "step", "alpha": 1.0}, {"credit": "step", "alpha": 3.0}),
     "prime": ({"credit": "prime", "alpha": 1.0}, {"credit": "step", "alpha": 1.0}),
@@ -103,6 +104,7 @@ MAP_ARMS = (
     "labelled",
     "repirl",
     "regail",
+    "cloning",
 )
 
 

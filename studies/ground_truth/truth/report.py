@@ -11,7 +11,7 @@ import numpy as np
 from stepwell.evaluation.intervals import Interval
 from stepwell.files import write_atomic
 from truth import plan, plots
-from truth.arms import EXPERTS, OUTCOME_ONLY
+from truth.arms import CLONING, EXPERTS, OUTCOME_ONLY
 from truth.cells import Cell
 from truth.measures import interval
 from truth.parts import Scale
@@ -29,6 +29,7 @@ _QUALITY = (
     ("auc_best", "AUC, best policy"),
     ("spearman_best", "Spearman, best policy"),
 )
+_KINDS = dict.fromkeys(EXPERTS, "told more") | {CLONING: "told more, no judge"}
 _CHANCES = (
     ("ece", "ECE"),
     ("brier", "Brier"),
@@ -126,9 +127,7 @@ def _efficiency(runs: CellRuns, budget: int) -> str:
     rows = []
     for arm in order:
         reached = f"{'>' if not all(arm.is_reached) else ''}{_said(interval(arm.reached), 0)}"
-        kind = (
-            "outcome only" if arm.name in OUTCOME_ONLY else "oracle" if arm.name == "oracle" else "told more" if arm.name in EXPERTS else ""
-        )
+        kind = "outcome only" if arm.name in OUTCOME_ONLY else "oracle" if arm.name == "oracle" else _KINDS.get(arm.name, "")
         rows.append(
             [arm.name, kind, reached, f"{sum(arm.is_reached)} of {len(arm.is_reached)}", _said(interval(arm.areas)), _said(runs.gain(arm))]
         )
