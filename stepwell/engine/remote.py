@@ -145,13 +145,14 @@ class RemoteModel:
 
     Attributes:
         stamp: Another object whenever the weights are others.
+        trainee: The adapter on the server.
     """
 
     def __init__(self, engine: RemoteEngine, service: Service, name: str, spec: ModelSpec, trainee: Trainee) -> None:
         self.engine, self.service, self.name, self.spec = engine, service, name, spec
         self.version = 0
         self.stamp = object()
-        self._trainee = trainee
+        self.trainee = trainee
         self._carrier = Carrier(trainee, service.kind.dialect, spec.optimizer)
         self._moved = self._stepped = False
         self._speaker: Speaker | None = None
@@ -170,7 +171,7 @@ class RemoteModel:
     def speaker(self) -> Speaker:
         """What samples with the present weights; made once for each version."""
         if self._speaker is None:
-            self._speaker = self._trainee.speaker()
+            self._speaker = self.trainee.speaker()
         return self._speaker
 
     # -- learning -------------------------------------------------------------------------------------------------------------
@@ -190,7 +191,7 @@ class RemoteModel:
         """Fresh optimiser state, and no gradient; the weights stay. Where there was a step, they move into a new adapter."""
         setting = "optimizer.max_grad_norm (and cloning.optimizer.max_grad_norm)"
         check_clips(self.service.kind, spec.max_grad_norm, setting if self.name == _POLICY else "reward.max_grad_norm")
-        trainee = self._trainee
+        trainee = self.trainee
         if self._stepped:
             trainee = self.service.restore(self.put_by(), self.spec.rank, optimizer=False)
             self._stepped = False
@@ -209,7 +210,7 @@ class RemoteModel:
 
     def put_by(self) -> str:
         """Saves on the server's side, under a name that nothing else has; returns the path."""
-        return put_by(self._trainee, self.name, self.version)
+        return put_by(self.trainee, self.name, self.version)
 
     def save(self, path: Path) -> None:
         """Has the server write weights and optimiser, and notes where; see `load`."""
@@ -227,11 +228,15 @@ class RemoteModel:
         self._use(trainee, self._carrier.optimizer)
         self._move_to(int(str(facts["version"])))
 
+    def close(self) -> None:
+        """Gives its place on the server back; it is of no use afterwards."""
+        self.trainee.close()
+
     def _use(self, trainee: Trainee, optimizer: OptimizerSpec) -> None:
         self._carrier = Carrier(trainee, self.service.kind.dialect, optimizer)
-        if trainee is not self._trainee:
-            self._trainee.close()
-            self._trainee, self._speaker = trainee, None
+        if trainee is not self.trainee:
+            self.trainee.close()
+            self.trainee, self._speaker = trainee, None
 
     def _move_to(self, version: int) -> None:
         self.version, self.stamp, self._speaker = version, object(), None

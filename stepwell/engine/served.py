@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -142,6 +144,7 @@ class ServedService:
         base: A name for it.
         spec: Of the models; rank and optimiser are what is asked for.
         specs: Settings of the optimiser of each saved state, by path.
+        folder: Where states are kept as long as this lives.
     """
 
     make: Callable[[ModelSpec], Model]
@@ -153,11 +156,10 @@ class ServedService:
     url: str = "here"
     spec: ModelSpec = field(default_factory=ModelSpec)
     specs: dict[str, OptimizerSpec] = field(default_factory=dict)
-    _held: tempfile.TemporaryDirectory[str] = field(default_factory=tempfile.TemporaryDirectory)
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="stepwell-")))
 
-    @property
-    def folder(self) -> Path:
-        return Path(self._held.name)
+    def __post_init__(self) -> None:
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     def loss(self, name: str, config: Mapping[str, float]) -> ServerLoss:
         """What a call of this loss computes."""
@@ -175,6 +177,9 @@ class ServedService:
         if not optimizer:
             made.model.restart_optimizer(spec)
         return made
+
+    def close(self) -> None:
+        """See `service.Service.close`."""
 
 
 class ServedSpeaker:

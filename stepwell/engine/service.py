@@ -92,3 +92,7 @@ class Service(Protocol):
     def restore(self, path: str, rank: int, *, optimizer: bool) -> Trainee:
         """A new adapter from what `save` wrote, with or without the state of its optimiser."""
         ...
+
+    def close(self) -> None:
+        """Ends the session."""
+        ...

@@ -115,6 +115,10 @@ class TinkerService:
         self._watch.once(f"restore {path}", _settled(lambda: load(path)), after=_AGAIN)
         return trainee
 
+    def close(self) -> None:
+        """Ends the session and its connections."""
+        self._client.holder.close()
+
     def once(self, what: str, ask: Callable[[], Any], after: str) -> Any:
         """See `patience.Watch.once`."""
         return self._watch.once(what, _settled(ask), after=after)
@@ -257,13 +261,15 @@ def _settled(ask: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _send_once(holder: Any) -> None:
-    """Switches the SDK's own repeats off, for servers that would apply a repeated call twice."""
-    if not callable(getattr(holder, "_is_retryable_exception", None)):
+    """Switches the SDK's own repeats off, for servers that would apply a repeated call twice; both of its layers repeat."""
+    settings = getattr(holder, "_constructor_kwargs", None)
+    if not callable(getattr(holder, "_is_retryable_exception", None)) or not isinstance(settings, dict):
         raise CapabilityError(
             "This version of the SDK (tinker) repeats calls in a way that cannot be switched off, and this kind of server would apply a "
             "repeated gradient twice; install tinker 0.25 to 0.38."
         )
     holder._is_retryable_exception = lambda error: False
+    settings["max_retries"] = 0
 
 
 def _logprobs(made: Any, wanted: int) -> list[Floats]:

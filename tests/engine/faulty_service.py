@@ -35,7 +35,7 @@ class FaultyLoss(ServerLoss):
         if self.name == "importance_sampling" and self.fault == "clipped importance sampling":
             return -torch.minimum(ratio * batch.advantage, ratio.clamp(0.8, 1.2) * batch.advantage)
         if self.name == "importance_sampling" and self.fault == "capped importance sampling":
-            return -ratio.clamp(max=2.0) * batch.advantage
+            return -ratio.detach().clamp(max=2.0) * logprobs * batch.advantage
         if self.name in ("ppo", "cispo") and self.fault == "loss replaced":
             return -logprobs * batch.advantage.abs()
         if self.fault == "wrong sign":
