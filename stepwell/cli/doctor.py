@@ -20,6 +20,7 @@ _EXTRAS: dict[str, tuple[str, ...]] = {
     "lora": ("peft",),
     "remote": ("tinker",),
     "maths": ("math_verify",),
+    "sandbox": ("sandlock", "sortedcontainers"),
     "track": ("tensorboard", "wandb"),
 }
 """Extra -> what is imported of it."""
@@ -62,8 +63,21 @@ def _machine() -> dict[str, JSON]:
         "computes_in": str(compute_dtype("auto", device)).removeprefix("torch."),
         "gpu": torch.cuda.get_device_name() if gpu else None,
         "gpu_memory": f"{torch.cuda.get_device_properties(0).total_memory / 2**30:.0f} GiB" if gpu else None,
+        "sandbox": _sandbox(),
         "STEPWELL_DATA": None if not data else data if Path(data).is_dir() else f"{data} (no such folder)",
     }
+
+
+def _sandbox() -> str:
+    """Which isolation programs of others would run in."""
+    from stepwell.errors import ConfigError
+    from stepwell.sandbox import choose
+
+    try:
+        chosen = choose()
+    except ConfigError as error:
+        return str(error).removeprefix("sandbox: ")
+    return chosen.walls
 
 
 def _words(value: JSON) -> str:

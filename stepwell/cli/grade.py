@@ -11,6 +11,7 @@ import typer
 from stepwell.cli.options import Json
 from stepwell.cli.output import note, out, print_json, told
 from stepwell.errors import ConfigError, DataError, nearest
+from stepwell.sandbox.isolation import IsolationName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,6 +38,10 @@ def grade(
     workers: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Worker processes; by default the number of cores.", show_default=False)
     ] = None,
+    isolation: Annotated[
+        IsolationName | None,
+        typer.Option(help="What programs run in, for code: by default the best that this machine offers.", show_default=False),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Grade anyone's answers.
@@ -48,6 +53,7 @@ def grade(
     \b
     stepwell grade answers.jsonl --with maths --json > graded.jsonl
     stepwell grade answers.jsonl --with exact --boxed
+    stepwell grade programs.jsonl --with code --limit 10
     """
     from stepwell.grading.kinds import KINDS, Options
 
@@ -58,8 +64,10 @@ def grade(
     kind = KINDS[grader]
     if not kind.limited and (limit is not None or workers is not None):
         raise ConfigError(f"--limit and --workers are for graders that work in processes; {grader} compares at once. Leave them out.")
+    if isolation is not None and grader != "code":
+        raise ConfigError(f"--isolation is for programs; {grader} runs none. Leave it out.")
     items = list(_items(file, kind))
-    with kind.open(Options("boxed" if boxed else "any", limit, workers)) as opened:
+    with kind.open(Options("boxed" if boxed else "any", limit, workers, isolation)) as opened:
         graded = opened.grade_all([(gold, answer) for _, gold, answer in items])
     _explain([place for place, _, _ in items], graded)
     if json:
@@ -95,7 +103,7 @@ def _explain(places: Sequence[str], graded: Sequence[Graded]) -> None:
     for place, one in reasons[:_SHOWN]:
         note(f"{place}: {one.grade}: {one.reason}")
     if len(reasons) > _SHOWN:
-        note(f"{len(reasons) - _SHOWN} more lines are unparsed, timeout or error.")
+        note(f"{len(reasons) - _SHOWN} more lines have a reason.")
 
 
 def _table(graded: Sequence[Graded]) -> None:

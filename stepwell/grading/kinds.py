@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from stepwell.errors import DataError
 from stepwell.grading.graded import Grader
+from stepwell.sandbox import IsolationName, Limits
+from stepwell.sandbox.forms import FORM, suite_of
 from stepwell.types import JSON
 
 __all__ = ["KINDS", "Kind", "Options", "Reads"]
@@ -23,11 +26,13 @@ class Options:
         reads: Where the answer is looked for.
         limit_s: Seconds that an answer may take; None is the grader's own.
         workers: Worker processes; None is the number of cores.
+        isolation: What programs run in; None is the best that the machine offers. Of `code` alone.
     """
 
     reads: Reads = "any"
     limit_s: float | None = None
     workers: int | None = None
+    isolation: IsolationName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,21 @@ class Kind:
 
 def _is_plain(gold: JSON) -> bool:
     return isinstance(gold, str) or (isinstance(gold, int | float) and not isinstance(gold, bool))
+
+
+def _is_suite(tests: JSON) -> bool:
+    try:
+        suite_of(tests)
+    except DataError:
+        return False
+    return True
+
+
+def _code(options: Options) -> Grader:
+    from stepwell.grading.code import Code
+
+    limits = Limits() if options.limit_s is None else Limits(seconds=options.limit_s)
+    return Code(options.isolation or "auto", limits=limits, workers=options.workers)
 
 
 def _exact(options: Options) -> Grader:
@@ -80,6 +100,7 @@ def _choice(options: Options) -> Grader:
 _PLAIN = "a text or a number"
 KINDS: Mapping[str, Kind] = {
     "choice": Kind("gold", _PLAIN, _is_plain, _choice),
+    "code": Kind("tests", FORM, _is_suite, _code, limited=True),
     "exact": Kind("gold", _PLAIN, _is_plain, _exact),
     "maths": Kind("gold", _PLAIN, _is_plain, _maths, limited=True),
     "numeric": Kind("gold", _PLAIN, _is_plain, _numeric),

@@ -35,12 +35,14 @@ class Started:
         requests: Descriptor to write to.
         answers: Descriptor to read from.
         complaints: Descriptor of what it says while it starts.
+        pid: Of the process that the interpreter is, or is a child of.
         stop: Kills it and all that it started, waits for the end, closes the descriptors; may be called again.
     """
 
     requests: int
     answers: int
     complaints: int
+    pid: int
     stop: Callable[[], None]
 
 
@@ -85,7 +87,7 @@ def started(command: list[str], environment: Mapping[str, str]) -> Started:
     assert child.stdin is not None
     assert child.stdout is not None
     assert child.stderr is not None
-    return Started(child.stdin.fileno(), child.stdout.fileno(), child.stderr.fileno(), lambda: _stop(child))
+    return Started(child.stdin.fileno(), child.stdout.fileno(), child.stderr.fileno(), child.pid, lambda: _stop(child))
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 from stepwell.errors import ConfigError
 
-__all__ = ["Limits"]
+__all__ = ["PATIENCE", "Limits"]
+
+PATIENCE = 4.0
+"""Seconds by the clock for each second of the processor: for one who sleeps, or whose machine is busy."""
 
 _MIB = 2**20
 
@@ -16,9 +19,11 @@ _MIB = 2**20
 class Limits:
     """How much a candidate may use. No file can be written, no process started, no connection made, whatever the limits.
 
+    Time is counted on the processor, so that a busy machine fails nobody; by the clock, a candidate may take `PATIENCE` times as long.
+
     Attributes:
-        seconds: Of the clock, for one request: running the code once, one call, one program.
-        total_s: Of the clock, for all requests to one candidate together; of the processor too.
+        seconds: For one request: running the code once, one call, one program.
+        total_s: For all requests to one candidate together.
         memory_mib: Address space of its process, in MiB. The interpreter itself takes about 50.
         answer_mib: Length of one answer, or of one program's output, in MiB.
         open_files: File descriptors.

@@ -43,7 +43,7 @@ class Sandlock:
             child = policy.popen(command(), stdin=piped, stdout=piped, stderr=piped)
         except (OSError, RuntimeError, ValueError, sandlock.SandlockError) as fault:
             raise SandboxError(f"sandbox: sandlock could not start an interpreter: {fault}.") from fault
-        return Started(child.stdin.fileno(), child.stdout.fileno(), child.stderr.fileno(), lambda: _stop(child, policy))
+        return Started(child.stdin.fileno(), child.stdout.fileno(), child.stderr.fileno(), child.pid, lambda: _stop(child, policy))
 
     @staticmethod
     def missing() -> str:

@@ -14,7 +14,8 @@ from typing import Literal, Self
 from stepwell.sandbox.answers import Tagged, UnreadableError, read
 from stepwell.sandbox.interpreter import packages
 from stepwell.sandbox.isolation import Isolation, SandboxError, Started
-from stepwell.sandbox.limits import Limits
+from stepwell.sandbox.limits import PATIENCE, Limits
+from stepwell.sandbox.processor import processor_s
 from stepwell.types import JSON
 
 __all__ = ["Session", "Stopped", "StoppedError"]
@@ -22,6 +23,8 @@ __all__ = ["Session", "Stopped", "StoppedError"]
 Role = Literal["calls", "programs", "examiner"]
 _START_S = 30.0
 _CHUNK = 65536
+_GLANCE_S = 0.02
+"""The shortest time between two looks at the processor's clock."""
 
 
 class Stopped(StrEnum):
@@ -47,6 +50,28 @@ class StoppedError(Exception):
         self.how = how
 
 
+class _Watch:
+    """What a request takes."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self.began = time.monotonic()
+        self._before = processor_s(pid)
+
+    def used_s(self) -> float:
+        """Seconds of the processor; those by the clock where the processor's cannot be known, and a share of them at least."""
+        passed, after = time.monotonic() - self.began, processor_s(self._pid)
+        if after is None or self._before is None:
+            return passed
+        return max(after - self._before, passed / PATIENCE)
+
+    def left_s(self, limit_s: float) -> float:
+        """Of the limit; raises `StoppedError` where nothing is left."""
+        if (left := limit_s - self.used_s()) <= 0:
+            raise StoppedError(Stopped.TIMEOUT, f"no answer within {limit_s:.3g} s")
+        return max(left, _GLANCE_S)
+
+
 class Session:
     """An interpreter behind walls, for one candidate; a context manager, which ends with the death of everything inside.
 
@@ -59,7 +84,6 @@ class Session:
     def __init__(self, isolation: Isolation, limits: Limits, role: Role = "calls") -> None:
         self._limits, self._isolation = limits, isolation
         self._buffer = bytearray()
-        self._left_s = _START_S
         self._process: Started = isolation.start(limits)
         for descriptor in (self._process.requests, self._process.answers, self._process.complaints):
             os.set_blocking(descriptor, False)
@@ -80,7 +104,7 @@ class Session:
             "need_filter": self._isolation.safe,
         }
         try:
-            line = self._exchange(opening, _START_S)
+            line = self._exchange(opening, _START_S, _Watch(self._process.pid))
         except StoppedError as stopped:
             said = self._complaints() or str(stopped)
             raise SandboxError(f"sandbox: no interpreter could be started in {self._isolation.name}: {said}.") from None
@@ -94,18 +118,17 @@ class Session:
         Raises:
             StoppedError: It did not, within the limits.
         """
-        limit = min(self._limits.seconds, self._left_s)
-        began = time.monotonic()
+        watch = _Watch(self._process.pid)
         try:
-            return read(self._exchange(request, limit))
+            return read(self._exchange(request, min(self._limits.seconds, self._left_s), watch))
         except UnreadableError as error:
             raise StoppedError(Stopped.UNREADABLE, str(error)) from None
         finally:
-            self._left_s = max(0.0, self._left_s - (time.monotonic() - began))
+            self._left_s = max(0.0, self._left_s - watch.used_s())
 
-    def _exchange(self, request: Mapping[str, JSON], limit: float) -> bytes:
+    def _exchange(self, request: Mapping[str, JSON], limit_s: float, watch: _Watch) -> bytes:
         """Sends a line and waits for one. Neither can block for longer than the limit, whatever the other side does."""
-        deadline = time.monotonic() + limit
+        deadline = watch.began + limit_s
         rest = memoryview(json.dumps(request).encode() + b"\n")
         poll = select.poll()
         poll.register(self._process.answers, select.POLLIN)
@@ -118,9 +141,9 @@ class Session:
             searched = len(self._buffer) if end < 0 else end
             if len(self._buffer) > self._limits.answer_bytes + _CHUNK:
                 raise StoppedError(Stopped.FLOOD, f"an answer above {self._limits.answer_mib:g} MiB")
-            wait = deadline - time.monotonic()
-            if wait <= 0:
-                raise StoppedError(Stopped.TIMEOUT, f"no answer within {limit:.3g} s")
+            if (wait := deadline - time.monotonic()) <= 0:
+                wait = watch.left_s(limit_s)
+                deadline = time.monotonic() + wait
             for descriptor, _ in poll.poll(max(1.0, wait * 1000)):
                 if descriptor == self._process.answers:
                     self._receive()

@@ -61,7 +61,7 @@ def test_a_table_without_json(tmp_path: Path) -> None:
     said = stepwell("grade", path, "--with", "numeric")
     rows = {line.split()[0]: line.split()[1:] for line in said.out.splitlines()}
     assert rows["right"] == ["4", "16.0", "%"] and rows["wrong"] == ["8", "32.0", "%"] and rows["error"] == ["13", "52.0", "%"]
-    assert said.err.splitlines()[-1] == "3 more lines are unparsed, timeout or error."
+    assert said.err.splitlines()[-1] == "3 more lines have a reason."
 
 
 FORM = 'a line is {"gold": a text or a number, "answer": text}.'
