@@ -63,7 +63,7 @@ class TrailEnvironment:
         """Walks through a door."""
         if self._at == len(self._trail.right):
             raise EnvironmentFault("The walk is over; an environment is for one episode.")
-        if isinstance(action, Invalid) or action.name not in DOORS:
+        if isinstance(action, Invalid) or action.arguments or action.name not in DOORS:
             return Reply(self._observe(), valid=False)
         self._passed += DOORS.index(action.name) == self._trail.right[self._at]
         self._at += 1
