@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TypedDict, cast
 
 from stepwell.config import BasketConfig, CaveConfig, CustomConfig, DomainConfig, MazeConfig, ShopConfig
 from stepwell.custom import custom
 from stepwell.envs.cave import CaveDomain
+from stepwell.envs.interrupt import Events, Interrupted, Plan
 from stepwell.envs.maze import MazeDomain
 from stepwell.envs.shop import BasketDomain, ShopDomain
 from stepwell.envs.shop.axes import FixedAxes
+from stepwell.envs.shop.basket import BasketShop
+from stepwell.envs.shop.events import ShopEvents
+from stepwell.envs.shop.shop import Shop
 from stepwell.envs.shop.webshop import WebShopDomain, WebShopSettings
 from stepwell.protocols import Domain
 
@@ -17,33 +21,51 @@ __all__ = ["build_domain"]
 
 
 def build_domain(config: DomainConfig) -> Domain:
-    """The domain of these settings."""
+    """The domain of these settings, with what happens in it.
+
+    Raises:
+        ConfigError: A setting that cannot work here.
+    """
+    domain, events = _domain(config)
+    if isinstance(config, CustomConfig) or not config.interruptions.kinds:
+        return domain
+    return Interrupted(domain, Plan(**config.interruptions.model_dump()), events)
+
+
+def _domain(config: DomainConfig) -> tuple[Domain, Events | None]:
+    """The domain as it is, and what can happen in it beside failing tools."""
     if isinstance(config, ShopConfig):
-        low, high = config.difficulty
-        return ShopDomain(
-            products=config.products,
-            seed=config.seed,
-            difficulty=(low, high),
-            num_test_tasks=config.test_tasks,
-            expert_haste=config.expert_haste,
-            axes=FixedAxes(**config.axes.model_dump()),
-        )
+        shop = ShopDomain(**_shared(config))
+        return shop, ShopEvents(shop.store, Shop)
     if isinstance(config, BasketConfig):
-        return BasketDomain(
-            products=config.products,
-            seed=config.seed,
-            difficulty=config.difficulty,
-            num_test_tasks=config.test_tasks,
-            items=config.items,
-            fee=config.fee,
-            expert_haste=config.expert_haste,
-            axes=FixedAxes(**config.axes.model_dump()),
-        )
+        basket = BasketDomain(**_shared(config), items=config.items, fee=config.fee)
+        return basket, ShopEvents(basket.store, BasketShop)
     if isinstance(config, CustomConfig):
-        return cast(Domain, custom(config, "domain", ("task", "tasks", "environment", "grade", "expert")))
+        return cast(Domain, custom(config, "domain", ("task", "tasks", "environment", "grade", "expert"))), None
     if isinstance(config, MazeConfig):
-        return MazeDomain(seed=config.seed, difficulty=config.difficulty, num_test_tasks=config.test_tasks, view=config.view)
+        return MazeDomain(seed=config.seed, difficulty=config.difficulty, num_test_tasks=config.test_tasks, view=config.view), None
     if isinstance(config, CaveConfig):
-        return CaveDomain(seed=config.seed, difficulty=config.difficulty, num_test_tasks=config.test_tasks)
-    settings = config.model_dump(exclude={"kind"})
-    return WebShopDomain(WebShopSettings(**settings))
+        return CaveDomain(seed=config.seed, difficulty=config.difficulty, num_test_tasks=config.test_tasks), None
+    settings = config.model_dump(exclude={"kind", "interruptions"})
+    return WebShopDomain(WebShopSettings(**settings)), None
+
+
+class _Shared(TypedDict):
+    products: int
+    seed: int
+    difficulty: tuple[float, float]
+    num_test_tasks: int
+    expert_haste: dict[str, float]
+    axes: FixedAxes
+
+
+def _shared(config: ShopConfig | BasketConfig) -> _Shared:
+    """What both generated shops are made with."""
+    return {
+        "products": config.products,
+        "seed": config.seed,
+        "difficulty": config.difficulty,
+        "num_test_tasks": config.test_tasks,
+        "expert_haste": config.expert_haste,
+        "axes": FixedAxes(**config.axes.model_dump()),
+    }

@@ -20,7 +20,16 @@ from stepwell.config.credits import (
     RePIRLCredit,
     SuffixCredit,
 )
-from stepwell.config.domains import AxesConfig, BasketConfig, CaveConfig, DomainConfig, MazeConfig, ShopConfig, WebShopConfig
+from stepwell.config.domains import (
+    AxesConfig,
+    BasketConfig,
+    CaveConfig,
+    DomainConfig,
+    InterruptionsConfig,
+    MazeConfig,
+    ShopConfig,
+    WebShopConfig,
+)
 from stepwell.config.engines import (
     ChatConfig,
     CloningOptimizerConfig,
@@ -41,8 +50,10 @@ from stepwell.config.judges import (
     SoftQConfig,
     TemporalConfig,
 )
+from stepwell.config.learned import EnvironmentRewardConfig, ImplicitConfig, OutcomeRewardConfig
 from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, UniformConfig
-from stepwell.config.rewards import EnvironmentRewardConfig, ImplicitConfig, OutcomeRewardConfig, RewardConfig, says_confidence
+from stepwell.config.mixtures import JudgeConfig, MixtureConfig, TrainedConfig
+from stepwell.config.rewards import RewardConfig, each_judge, says_confidence
 from stepwell.config.run import CheckpointConfig, Config, EvaluationConfig, TrackingConfig
 from stepwell.config.settings import CUSTOM, CustomConfig
 
@@ -72,13 +83,16 @@ __all__ = [
     "HeadSettings",
     "IStarCredit",
     "ImplicitConfig",
+    "InterruptionsConfig",
     "IntrinsicConfig",
     "InverseConfig",
+    "JudgeConfig",
     "LabelledConfig",
     "LocalEngineConfig",
     "LossConfig",
     "MazeConfig",
     "MinFormCredit",
+    "MixtureConfig",
     "MonteCarloConfig",
     "OptimizerConfig",
     "OutcomeRewardConfig",
@@ -97,7 +111,9 @@ __all__ = [
     "TemporalConfig",
     "TinyEngineConfig",
     "TrackingConfig",
+    "TrainedConfig",
     "UniformConfig",
     "WebShopConfig",
+    "each_judge",
     "says_confidence",
 ]

@@ -13,10 +13,39 @@ __all__ = [
     "BasketConfig",
     "CaveConfig",
     "DomainConfig",
+    "InterruptionsConfig",
     "MazeConfig",
     "ShopConfig",
     "WebShopConfig",
 ]
+
+
+class InterruptionsConfig(Settings):
+    """What happens in the middle of an episode; nothing where no kind is named."""
+
+    kinds: tuple[str, ...] = ()
+    """Of `tool_error`, `stale_page` (any domain); in the generated shop also `price_rise`, `price_drop`, `stock_out`, `option_out`,
+    `decoy_out`, `restock`, `delisted`, `empty_results`, `budget_revised`, `option_revised`."""
+    share: Share = 1.0
+    """Of the tasks, or members of a group, to which something happens."""
+    number: Count = 1
+    """Events of an episode, at most."""
+    at: tuple[int | float | str, ...] = (0.2, 0.4, 0.6, 0.8)
+    """When, one drawn for each event: fractions of the expert's path, numbers of steps, or what is waited for: the first use of a tool; in
+    the shop also `results_shown`, `target_opened`, `option_chosen`, `ready`."""
+    told: Literal["explicit", "implicit", "mixed"] = "mixed"
+    """Whether it is announced in the observation."""
+    lasts: Literal["transient", "permanent", "mixed"] = "mixed"
+    """Whether it passes. Failing tools, empty results and stale pages always do; revisions and restocks never."""
+    steps: Count = 2
+    """How long what passes lasts."""
+    shared: Literal["task", "member"] = "task"
+    """Whether all members of a group meet the same, or each its own."""
+    splits: tuple[str, ...] = ("train", "validation", "test")
+    """Tasks of these are interrupted, others are not: `[train]` trains with interruptions and measures without."""
+    solvable: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """What must stay within reach, or else the event does not happen."""
+    seed: int = 0
 
 
 class AxesConfig(Settings):
@@ -55,6 +84,7 @@ class ShopConfig(Settings):
     expert_haste: dict[str, Share] = Field(default_factory=dict)
     """Option's name -> probability with which the scripted expert buys before it has chosen one: fallible demonstrations."""
     axes: AxesConfig = AxesConfig()
+    interruptions: InterruptionsConfig = InterruptionsConfig()
 
 
 class BasketConfig(Settings):
@@ -76,6 +106,7 @@ class BasketConfig(Settings):
     expert_haste: dict[str, Share] = Field(default_factory=dict)
     """Option's name -> probability with which the scripted expert orders without having chosen it."""
     axes: AxesConfig = AxesConfig()
+    interruptions: InterruptionsConfig = InterruptionsConfig()
 
 
 class WebShopConfig(Settings):
@@ -100,6 +131,7 @@ class WebShopConfig(Settings):
     """Model behind the lists of title nouns."""
     goals_per_product: Count = 4
     """Cap on goals of one product (clean)."""
+    interruptions: InterruptionsConfig = InterruptionsConfig()
 
 
 class _LayoutSettings(Settings):
@@ -109,6 +141,7 @@ class _LayoutSettings(Settings):
     """Range of difficulties of the held-out tasks, and of training tasks unless the curriculum says otherwise."""
     test_tasks: Count = 200
     """How many held-out tasks there are."""
+    interruptions: InterruptionsConfig = InterruptionsConfig()
 
 
 class MazeConfig(_LayoutSettings):

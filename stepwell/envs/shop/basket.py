@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from stepwell.envs.shop.goal import Goal
 from stepwell.envs.shop.oracle import Way, cheapest, ways_in_results, ways_to_buy
 from stepwell.envs.shop.shop import TOOLS, Shop, tool
-from stepwell.envs.shop.store import NO_FILTERS, PAGE_SIZE, Store
+from stepwell.envs.shop.store import NO_FILTERS, PAGE_SIZE, Shelves
 from stepwell.errors import ConfigError, EnvironmentFault
 from stepwell.types import JSON, Action, Invalid, Observation, Reply, Task, Tool
 
@@ -79,7 +80,7 @@ class BasketShop:
     only as long as the budget bears it.
     """
 
-    def __init__(self, task: Task, store: Store) -> None:
+    def __init__(self, task: Task, store: Shelves) -> None:
         self._task = task
         self._list = ShoppingList.of(task)
         self._visit = Shop(replace(task, payload=self._list.items[0].payload()), store)
@@ -113,7 +114,7 @@ class BasketShop:
         return dict(self._orders)
 
     def start(self) -> Observation:
-        return self._observe(self._visit.start().text)
+        return self.observe(self._visit.start().text)
 
     def step(self, action: Action | Invalid) -> Reply:
         """Carries out one action.
@@ -136,7 +137,7 @@ class BasketShop:
         if action.name == "checkout":
             return self._checkout()
         reply = self._visit.step(action)
-        return replace(reply, observation=self._observe(reply.observation.text))
+        return replace(reply, observation=self.observe(reply.observation.text))
 
     # -- orders -----------------------------------------------------------------------------------------------------------------
 
@@ -153,17 +154,17 @@ class BasketShop:
             return self._refuse("too many orders")
         self._left -= product.price
         self._orders[free[0]] = Order(self._visit.opened, tuple(sorted(self._visit.chosen.items())), product.price)
-        return Reply(self._observe(f"ordered {free[0]} {product.type} {product.price} left {self._left}"))
+        return Reply(self.observe(f"ordered {free[0]} {product.type} {product.price} left {self._left}"))
 
     def _return(self, slot: str) -> Reply:
         if slot not in self._orders:
             return self._refuse("no such order")
         self._left += self.refund(self._orders.pop(slot))
-        return Reply(self._observe(f"returned {slot} left {self._left}"))
+        return Reply(self.observe(f"returned {slot} left {self._left}"))
 
     def _checkout(self) -> Reply:
         self._reward = float(self._is_complete())
-        return Reply(self._observe("bought"), reward=self._reward, done=True)
+        return Reply(self.observe("bought"), reward=self._reward, done=True)
 
     def refund(self, order: Order) -> int:
         """Dollars that come back for an order."""
@@ -179,29 +180,44 @@ class BasketShop:
         product = self._visit.store.product(order.product)._replace(price=order.price)
         return goal.grade(product, dict(order.options)).reward == 1.0
 
+    def revise(self, wanted: ShoppingList) -> None:
+        """The user changes the list; more or less budget is more or less money left."""
+        self._left += wanted.budget - self._list.budget
+        self._list = wanted
+
+    def twin(self, store: Shelves) -> BasketShop:
+        """The same visit, over shelves of its own: what happens in one does not happen in the other."""
+        made = copy(self)
+        made._visit, made._orders = self._visit.twin(store), dict(self._orders)
+        return made
+
     # -- what can still be had ------------------------------------------------------------------------------------------------------
 
-    def best(self, turns: int | None = None) -> float:
+    def best(self, turns: int | None = None, store: Shelves | None = None) -> float:
         """The best reward that can still be reached from here: 1.0 or 0.0, exactly.
 
         Without a limit of turns it is a matter of money: everything that serves no item is returned, each item keeps an order that
         serves it or is bought anew at the lowest price at which a search finds it, whichever is cheaper, and the budget bears it or not.
         With `turns` left it must also be done in so many actions (see `steps_to_go`).
+
+        Args:
+            turns: Left; None is no limit.
+            store: What the shop will be like; None is as it is now.
         """
         if self._reward is not None:
             return self._reward
         if turns is not None:
             steps = self.steps_to_go()
             return float(steps is not None and steps <= turns)
-        costs = [self._lowest_cost(goal) for goal in self._list.items]
+        costs = [self._lowest_cost(goal, store or self._visit.store) for goal in self._list.items]
         at_hand = self._left + sum(self.refund(order) for order in self._orders.values())
         return float(None not in costs and sum(cost for cost in costs if cost is not None) <= at_hand)
 
-    def _lowest_cost(self, goal: Goal) -> int | None:
+    def _lowest_cost(self, goal: Goal, store: Shelves) -> int | None:
         """Dollars for this item, with all orders returned: the refund forgone where an order is kept, or the lowest price."""
         kept = [self.refund(order) for order in self._orders.values() if self.serves(order, goal)]
-        price = cheapest(goal, self._visit.store)
-        return min([*kept, *([] if price is None else [price])], default=None)
+        index = cheapest(goal, store, self._visit.listed)
+        return min([*kept, *([] if index is None else [store.product(index).price])], default=None)
 
     def steps_to_go(self) -> int | None:
         """Fewest actions to a complete checkout that the budget bears; None where there is no way.
@@ -269,9 +285,10 @@ class BasketShop:
     # -- what is shown ----------------------------------------------------------------------------------------------------------
 
     def _refuse(self, text: str) -> Reply:
-        return Reply(self._observe(text), valid=False)
+        return Reply(self.observe(text), valid=False)
 
-    def _observe(self, text: str) -> Observation:
+    def observe(self, text: str) -> Observation:
+        """This text, shown in the present state."""
         here = self._visit.observe("")
         orders = " ".join(f"{slot}:{o.product}:{','.join(v for _, v in o.options)}:{o.price}" for slot, o in sorted(self._orders.items()))
         done = "" if self._reward is None else "over"

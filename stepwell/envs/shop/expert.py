@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stepwell.envs.shop.catalogue import Product
 from stepwell.envs.shop.goal import Goal
-from stepwell.envs.shop.store import NO_FILTERS, PAGE_SIZE, Filters, Store
+from stepwell.envs.shop.store import NO_FILTERS, PAGE_SIZE, Filters, Shelves
 from stepwell.types import Action
 
 __all__ = ["Plan", "looks_right", "page_of_first", "plan", "steps_after_opening", "steps_by_new_results"]
@@ -21,7 +21,7 @@ class Plan:
     product: int
 
 
-def plan(goal: Goal, store: Store) -> Plan | None:
+def plan(goal: Goal, store: Shelves) -> Plan | None:
     """What the expert does, or None where it would look through all results in vain.
 
     It filters by the price limit if one is stated, searches for the attributes and the type in the order of the instruction, and opens,
@@ -60,7 +60,7 @@ def steps_after_opening(goal: Goal) -> int:
     return len(goal.options) + 1
 
 
-def steps_by_new_results(goal: Goal, store: Store, query: tuple[str, ...], filters: Filters) -> int:
+def steps_by_new_results(goal: Goal, store: Shelves, query: tuple[str, ...], filters: Filters) -> int:
     """Fewest actions to the end of a visit, after `query` and with `filters` set, for one who knows the catalogue and lists anew.
 
     Listing anew is to search with the goal's query, to filter by the goal's limit, to clear the filters, or several of these; then come
@@ -74,7 +74,7 @@ def steps_by_new_results(goal: Goal, store: Store, query: tuple[str, ...], filte
     return min(num + page for num, page in ways if page is not None) + 1 + steps_after_opening(goal)
 
 
-def page_of_first(goal: Goal, store: Store, query: tuple[str, ...], filters: Filters) -> int | None:
+def page_of_first(goal: Goal, store: Shelves, query: tuple[str, ...], filters: Filters) -> int | None:
     """The page of the first acceptable product among these results, or None."""
     found = store.search(query, filters)
     return next((rank // PAGE_SIZE for rank, index in enumerate(found) if goal.accepts(store.product(index))), None)

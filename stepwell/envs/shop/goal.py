@@ -10,7 +10,7 @@ from stepwell.envs.shop.catalogue import Product
 from stepwell.errors import ConfigError
 from stepwell.types import JSON, Task
 
-__all__ = ["Goal", "Grade"]
+__all__ = ["Goal", "Grade", "Offer"]
 
 
 class Grade(NamedTuple):
@@ -31,6 +31,14 @@ class Grade(NamedTuple):
     def reward(self) -> float:
         """`type * matched / wanted`, in [0, 1]; 1.0 exactly where everything matches."""
         return self.type * (self.num_attributes + self.num_options + bool(self.price)) / self.num_wanted
+
+
+class Offer(NamedTuple):
+    """What can be bought, with the options that match the wish, and what it is worth."""
+
+    product: int
+    options: tuple[tuple[str, str], ...]
+    reward: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from stepwell.envs.shop.basket import MAX_ITEMS, ShoppingList
 from stepwell.envs.shop.catalogue import PRICE_STEP
 from stepwell.envs.shop.expert import looks_right
 from stepwell.envs.shop.goal import Goal
-from stepwell.envs.shop.store import PAGE_SIZE, Store
+from stepwell.envs.shop.store import PAGE_SIZE, Shelves, Store
 from stepwell.envs.shop.tasks import SPLITS, Maker, instruction
 from stepwell.errors import ConfigError, nearest
 from stepwell.seeding import generator
@@ -36,7 +36,7 @@ class Pick(NamedTuple):
     price: int
 
 
-def pick(goal: Goal, store: Store) -> Pick | None:
+def pick(goal: Goal, store: Shelves) -> Pick | None:
     """The cheapest acceptable product on the first page of results, as one finds it who reads the pages; None where there is none.
 
     It searches for the goal's words, opens what looks right, cheapest first, goes back from what lacks something, chooses and orders.
@@ -54,7 +54,7 @@ def pick(goal: Goal, store: Store) -> Pick | None:
     return None
 
 
-def list_plan(items: Sequence[Goal], store: Store) -> tuple[Action, ...] | None:
+def list_plan(items: Sequence[Goal], store: Shelves) -> tuple[Action, ...] | None:
     """The expert's actions for a whole list, in its order; None where an item is not on its first page of results."""
     picks = [pick(goal, store) for goal in items]
     if None in picks:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 
 from stepwell.envs.shop.catalogue import Product
 from stepwell.envs.shop.expert import steps_after_opening, steps_by_new_results
 from stepwell.envs.shop.goal import Goal
-from stepwell.envs.shop.store import NO_FILTERS, PAGE_SIZE, Filters, Store
+from stepwell.envs.shop.oracle import best_purchase
+from stepwell.envs.shop.store import NO_FILTERS, PAGE_SIZE, Filters, Shelves
 from stepwell.envs.shop.words import OPTION_VALUES
 from stepwell.errors import EnvironmentFault
 from stepwell.types import Action, Invalid, Observation, Reply, Task, Tool
@@ -49,7 +51,7 @@ class Shop:
     `valid=False`. The only reward is that of the purchase (`Goal.grade`), which ends the visit.
     """
 
-    def __init__(self, task: Task, store: Store) -> None:
+    def __init__(self, task: Task, store: Shelves) -> None:
         self._task = task
         self._store = store
         self._goal = Goal.of(task)
@@ -72,7 +74,7 @@ class Shop:
         return self._goal
 
     @property
-    def store(self) -> Store:
+    def store(self) -> Shelves:
         """What the pages are made of."""
         return self._store
 
@@ -95,6 +97,11 @@ class Shop:
     def found(self) -> tuple[int, ...]:
         """The present results, best first."""
         return self._found
+
+    @property
+    def listed(self) -> frozenset[int]:
+        """Products on the present pages: the results, and what is open."""
+        return frozenset(self._found) | (frozenset() if self._open is None else {self._open})
 
     @property
     def page(self) -> int:
@@ -131,6 +138,29 @@ class Shop:
         if action.name == "filter":
             return self._filter(words)
         return self._click(words)
+
+    def best(self, store: Shelves | None = None) -> float:
+        """The best reward that can still be reached from here, exactly: that of the best product that a search finds or a page lists.
+
+        Nothing is lost before the purchase, so this does not depend on what was done, but for products that pages still list.
+
+        Args:
+            store: What the shop will be like; None is as it is now.
+        """
+        if self._reward is not None:
+            return self._reward
+        offer = best_purchase(self._goal, store or self._store, self.listed)
+        return 0.0 if offer is None else offer.reward
+
+    def revise(self, goal: Goal) -> None:
+        """The user wants something else."""
+        self._goal = goal
+
+    def twin(self, store: Shelves) -> Shop:
+        """The same visit, over shelves of its own: what happens in one does not happen in the other."""
+        made = copy(self)
+        made._store = store
+        return made
 
     def potential(self) -> float:
         """How far the visit has come, in [0, 1]: 0 at the start; after a purchase its reward.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from stepwell.envs.shop.catalogue import Catalogue, Product
+from stepwell.envs.shop.goal import Goal, Offer
 from stepwell.envs.shop.index import Index
 
-__all__ = ["NO_FILTERS", "PAGE_SIZE", "Filters", "Store"]
+__all__ = ["FILTER_DEPTH", "MAX_RESULTS", "NO_FILTERS", "PAGE_SIZE", "Filters", "Memo", "Shelves", "Store", "product_page", "results_page"]
 
 PAGE_SIZE = 4
 MAX_RESULTS = 40
@@ -34,6 +35,25 @@ class Filters(NamedTuple):
 NO_FILTERS = Filters()
 
 
+Memo = dict[tuple[str, Goal], Offer | None]
+
+
+class Shelves(Protocol):
+    """What a shop's pages are made of: a `Store`, or one in which something has changed."""
+
+    @property
+    def catalogue(self) -> Catalogue: ...
+    @property
+    def memo(self) -> Memo:
+        """What an oracle has found out about these shelves."""
+        ...
+
+    def product(self, index: int) -> Product: ...
+    def search(self, words: Sequence[str], filters: Filters = NO_FILTERS) -> tuple[int, ...]: ...
+    def results_text(self, found: Sequence[int], page: int) -> str: ...
+    def product_text(self, index: int) -> str: ...
+
+
 class Store:
     """A catalogue and its index. Rendered products and search results are kept in bounded caches; answers do not depend on them."""
 
@@ -43,6 +63,13 @@ class Store:
         self._products: dict[int, Product] = {}
         self._found: dict[tuple[tuple[str, ...], Filters], tuple[int, ...]] = {}
         self._pages: dict[int, str] = {}
+        self._memo: Memo = {}
+
+    @property
+    def memo(self) -> Memo:
+        if len(self._memo) >= _CACHE:
+            self._memo.clear()
+        return self._memo
 
     def product(self, index: int) -> Product:
         product = self._products.get(index)
@@ -66,20 +93,19 @@ class Store:
         return found
 
     def _search(self, words: tuple[str, ...], filters: Filters) -> tuple[int, ...]:
-        hits: list[int] = self._index.search(words, MAX_RESULTS if filters == NO_FILTERS else FILTER_DEPTH).ids.tolist()
+        hits = self.hits(words, MAX_RESULTS if filters == NO_FILTERS else FILTER_DEPTH)
         if filters != NO_FILTERS:
             hits = [hit for hit in hits if filters.admit(self.product(hit))][:MAX_RESULTS]
         return tuple(hits)
 
+    def hits(self, words: Sequence[str], number: int) -> list[int]:
+        """The best `number` products for these words, best first, whatever the filters."""
+        found: list[int] = self._index.search(tuple(words), number).ids.tolist()
+        return found
+
     def results_text(self, found: Sequence[int], page: int) -> str:
         """One page of results: a slot, title and price in each line; `next` where there are more."""
-        lines = []
-        for slot, index in enumerate(found[page * PAGE_SIZE : (page + 1) * PAGE_SIZE], start=1):
-            product = self.product(index)
-            lines.append(f"p{slot} {product.title} {product.price}" + ("" if product.stock else " sold out"))
-        if len(found) > (page + 1) * PAGE_SIZE:
-            lines.append("next")
-        return "\n".join(lines) if lines else "no results"
+        return results_page([self.product(index) for index in found[page * PAGE_SIZE : (page + 1) * PAGE_SIZE + 1]])
 
     def product_text(self, index: int) -> str:
         """A product's page."""
@@ -87,11 +113,22 @@ class Store:
         if text is None:
             if len(self._pages) >= _CACHE:
                 self._pages.clear()
-            text = self._pages[index] = _product_text(self.product(index))
+            text = self._pages[index] = product_page(self.product(index))
         return text
 
 
-def _product_text(product: Product) -> str:
+def results_page(products: Sequence[Product]) -> str:
+    """The first four of these products as a page of results, with `next` where there are more."""
+    lines = []
+    for slot, product in enumerate(products[:PAGE_SIZE], start=1):
+        lines.append(f"p{slot} {product.title} {product.price}" + ("" if product.stock else " sold out"))
+    if len(products) > PAGE_SIZE:
+        lines.append("next")
+    return "\n".join(lines) if lines else "no results"
+
+
+def product_page(product: Product) -> str:
+    """A product's page."""
     lines = [f"{product.title} {product.price}", f"also {' '.join(product.hidden)}"]
     lines += [f"{name} {' '.join(values)}" for name, values in product.options]
     lines += [f"sold out {name} {value}" for name, value in product.sold_out]
