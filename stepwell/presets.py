@@ -22,7 +22,7 @@ def quick() -> Tree:
         "chat": {"tools": False},
         "cloning": {"steps": 600, "optimizer": {"rest_scale": 0.4}},
         "rollout": {"groups": 16, "group_size": 8, "turns": 10, "max_tokens": 16},
-        "reward": {"kind": "implicit", "pay": "score", "lr": 1e-4, "judged": "mixed"},
+        "reward": {"kind": "implicit", "pay": "score", "lr": 1e-3, "judged": "mixed"},
         "credit": {"kind": "istar", "alpha": 0.1},
         "optimizer": {"lr": 5e-4, "betas": (0.9, 0.95)},
         "evaluation": {"every": 25, "episodes": 200, "during": 100},
