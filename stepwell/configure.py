@@ -20,7 +20,19 @@ from stepwell.presets import PRESETS, preset
 __all__ = ["COMPUTING", "check_overrides", "dump", "load", "load_domain", "parse", "setting_of"]
 
 Tree = dict[str, Any]
-_COMPUTING = ("threads", "micro_tokens", "micro_rows", "device", "dtype", "url", "judge_url", "key_name", "plain_http", "timeout_s", "gone_s")
+_COMPUTING = (
+    "threads",
+    "micro_tokens",
+    "micro_rows",
+    "device",
+    "dtype",
+    "url",
+    "judge_url",
+    "key_name",
+    "plain_http",
+    "timeout_s",
+    "gone_s",
+)
 COMPUTING = tuple(f"engine.{name}" for name in _COMPUTING)
 """Settings of how fast and where a model computes, which what was trained does not depend on."""
 
@@ -210,6 +222,7 @@ def _walk(loc: Sequence[str]) -> tuple[list[str], type[BaseModel] | None]:
     model: type[BaseModel] | None = Config
     holder: type[BaseModel] | None = Config
     tagged: dict[str, type[BaseModel]] = {}
+    keyed: Any = None
     for part in loc:
         if part in tagged:
             model, tagged = tagged[part], {}
@@ -218,7 +231,9 @@ def _walk(loc: Sequence[str]) -> tuple[list[str], type[BaseModel] | None]:
         path.append(part)
         holder = model
         field = model.model_fields.get(part) if model is not None else None
-        inner = _models(field.annotation) if field is not None else []
+        annotation = keyed if keyed is not None else field.annotation if field is not None else None
+        keyed = get_args(annotation)[1] if keyed is None and get_origin(annotation) is dict else None
+        inner = _models(annotation) if annotation is not None and keyed is None else []
         model = inner[0] if len(inner) == 1 else None
         tagged = {tag: one for one in inner for tag in _tags(one)} if len(inner) > 1 else {}
     return path, holder

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stepwell.config import Config, GAECredit, IntrinsicConfig, RemoteEngineConfig
+from stepwell.config import Config, GAECredit, IntrinsicConfig, RemoteEngineConfig, each_judge
 from stepwell.engine.load import load_tokenizer, use_threads
 from stepwell.engine.local import Text
 from stepwell.engine.patience import Patience
@@ -78,16 +78,16 @@ def _losses(config: Config) -> list[str]:
 
 def _hidden(config: Config) -> list[str]:
     """What reads hidden states or whole distributions."""
-    reward = config.reward
     problems = []
     if isinstance(config.credit, GAECredit):
         problems.append("credit.kind is 'gae', whose critic is a head; a server gives no hidden states. Choose another, or a local engine.")
-    if "head" in (getattr(reward, "model", ""), getattr(reward, "judge", "")):
-        problems.append(
-            f"reward.kind is {reward.kind!r} with a head; a server gives no hidden states. Choose lora or label, or a local engine."
-        )
-    if isinstance(reward, IntrinsicConfig):
-        problems.append("reward.kind is 'intrinsic', which reads whole distributions; a server gives none. Use a local engine.")
+    for setting, reward in each_judge(config.reward).items():
+        if "head" in (getattr(reward, "model", ""), getattr(reward, "judge", "")):
+            problems.append(
+                f"{setting}.kind is {reward.kind!r} with a head; a server gives no hidden states. Choose lora or label, or a local engine."
+            )
+        if isinstance(reward, IntrinsicConfig):
+            problems.append(f"{setting}.kind is 'intrinsic', which reads whole distributions; a server gives none. Use a local engine.")
     return problems
 
 
@@ -96,9 +96,10 @@ def unclipped(config: Config, kind: ServerKind) -> list[str]:
     norms = {"optimizer.max_grad_norm": config.optimizer.max_grad_norm}
     if config.cloning.steps:
         norms["cloning.optimizer.max_grad_norm"] = config.cloning.optimizer.max_grad_norm
-    of_reward = getattr(config.reward, "max_grad_norm", None)
-    if of_reward is not None:
-        norms["reward.max_grad_norm"] = of_reward
+    for setting, judge in each_judge(config.reward).items():
+        of_reward = getattr(judge, "max_grad_norm", None)
+        if of_reward is not None:
+            norms[f"{setting}.max_grad_norm"] = of_reward
     problems = []
     for setting, norm in norms.items():
         try:

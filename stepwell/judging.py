@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, cast
 
 from stepwell.config import (
@@ -12,18 +14,25 @@ from stepwell.config import (
     GAECredit,
     ImplicitConfig,
     InverseConfig,
+    MixtureConfig,
     OutcomeRewardConfig,
+    TrainedConfig,
 )
 from stepwell.crediting import gae, overlong_of, segment_of
 from stepwell.custom import custom
+from stepwell.engine.local import Text
+from stepwell.engine.speaking import SpeakingEngine
 from stepwell.experts import Source, demonstrations
-from stepwell.protocols import ModelSpec, OptimizerSpec, ProcessReward
+from stepwell.opening import opened
+from stepwell.protocols import Capabilities, Model, ModelSpec, OptimizerSpec, Policy, ProcessReward
 from stepwell.rewards.critic import Critic, CriticSettings, check_values
 from stepwell.rewards.examples import Examples
 from stepwell.rewards.fitted import check_head
 from stepwell.rewards.implicit import ImplicitReward, ImplicitSettings
 from stepwell.rewards.inverse import InverseReward, InverseSettings, check_experts
+from stepwell.rewards.mixture import MixtureReward, Part
 from stepwell.rewards.outcome import EnvironmentReward, OutcomeReward
+from stepwell.rewards.retold import Retelling, RetoldReward
 from stepwell.rollout import demonstrate
 from stepwell.step_judges import step_judge
 from stepwell.types import Action, Episode, Invalid, Task
@@ -45,7 +54,7 @@ def reward_of(config: Config, world: World) -> Callable[[], ProcessReward]:
 
 def judge_learns(config: Config) -> Literal["before", "after"]:
     """Whether the judge learns before or after it scores a batch."""
-    return config.reward.learn if isinstance(config.reward, ImplicitConfig | InverseConfig) else "after"
+    return config.reward.learn if isinstance(config.reward, ImplicitConfig | InverseConfig | MixtureConfig) else "after"
 
 
 def judge_spec(config: Config, reward: ImplicitConfig | InverseConfig) -> ModelSpec:
@@ -68,6 +77,10 @@ def _judge(config: Config, world: World) -> Callable[[], ProcessReward]:
         return _implicit(config, reward, world)
     if isinstance(reward, InverseConfig):
         return _inverse(config, reward, world)
+    if isinstance(reward, MixtureConfig):
+        return _mixture(config, reward, world)
+    if isinstance(reward, TrainedConfig):
+        return _trained(config, reward, world)
     made_of_steps = step_judge(config, world)
     if made_of_steps is not None:
         return made_of_steps
@@ -79,6 +92,59 @@ def _judge(config: Config, world: World) -> Callable[[], ProcessReward]:
     else:
         assert isinstance(reward, CustomConfig)
         made = cast(ProcessReward, custom(reward, "reward", ("score",)))
+    return lambda: made
+
+
+def _mixture(config: Config, reward: MixtureConfig, world: World) -> Callable[[], ProcessReward]:
+    """Each judge as it would be made alone, its models under names of their own."""
+    makes = {
+        name: _judge(config.model_copy(update={"reward": judge}), world._replace(engine=_Named(world.engine, f"{name}_", set())))
+        for name, judge in reward.judges.items()
+    }
+    return lambda: MixtureReward({name: Part(make(), reward.weights.get(name, 1.0)) for name, make in makes.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """An engine whose new models have a prefix before their names."""
+
+    engine: SpeakingEngine
+    prefix: str
+    made: set[str]
+
+    @property
+    def text(self) -> Text:
+        return self.engine.text
+
+    @property
+    def max_length(self) -> int:
+        return self.engine.max_length
+
+    @property
+    def notice(self) -> str:
+        return self.engine.notice
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.engine.capabilities
+
+    def as_it_is(self) -> Policy:
+        return self.engine.as_it_is()
+
+    def model(self, name: str, spec: ModelSpec) -> Model:
+        of = f"{self.prefix}{spec.of}" if spec.of in self.made else spec.of
+        self.made.add(name)
+        return self.engine.model(f"{self.prefix}{name}", replace(spec, of=of))
+
+
+def _trained(config: Config, reward: TrainedConfig, world: World) -> Callable[[], ProcessReward]:
+    """A base of its own in memory; opened now, so that what is wrong with it is said now."""
+    threads = getattr(config.engine, "threads", None)
+    found = opened(Path(reward.run), reward_of, [f"engine.threads={'null' if threads is None else threads}"], checkpoint=reward.checkpoint)
+    player = found.world.player
+    retelling = Retelling(player.chat, found.separator, player.limits.context, found.world.policy.version)
+    decode, segment = world.engine.text.decode, segment_of(config)
+    made = RetoldReward(found.reward, retelling, decode, pay=reward.pay, segment=segment, origin=found.origin)
     return lambda: made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -11,36 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwell.checkpoint import Checkpoint
-from stepwell.config import (
-    Config,
-    CustomConfig,
-    EntropyConfig,
-    EnvironmentRewardConfig,
-    GroupCredit,
-    ImplicitConfig,
-    InverseConfig,
-    LabelledConfig,
-    MonteCarloConfig,
-    OutcomeRewardConfig,
-    SoftQConfig,
-)
-from stepwell.configure import COMPUTING, check_overrides, dump, parse
-from stepwell.domains import build_domain
 from stepwell.engine.chat import Chat
-from stepwell.engine.export import load_weights
-from stepwell.engine.local import LocalModel
-from stepwell.errors import RunError
 from stepwell.judging import reward_of
-from stepwell.protocols import ProcessReward, RewardLearner
-from stepwell.reading import reading_world
-from stepwell.rewards.labelled import Encoded
-from stepwell.runfolder import Which, find_checkpoint, read_config
+from stepwell.opening import opened
+from stepwell.protocols import ProcessReward
+from stepwell.runfolder import Which
 from stepwell.solutions import Solution
-from stepwell.speaking import build_speaker, policy_spec
-from stepwell.step_judges import labelled_judge
 from stepwell.types import Ending, EndingKind, Episode, Group, Ids, Invalid, Observation, Reply, Scored, Stop, Task, Turn, Verdict
-from stepwell.world import World
 
 __all__ = ["Display", "OpenedJudge", "Shown", "StepScores", "open_judge"]
 
@@ -136,7 +113,7 @@ class OpenedJudge(NamedTuple):
     origin: str
 
     def score(self, solutions: Sequence[Solution]) -> list[StepScores]:
-        """A number for each step of each solution: the judge's component `judge`, on its own scale.
+        """A number for each step of each solution: the judge's reward, on its own scale (of a mixture, the weighted sum).
 
         A step is taken for what a turn is in an episode of the run. None, and counted, are steps without text; those that do not fit into
         the context, and all after them (where the conversation does not fit, all of them); and those of which the judge says nothing.
@@ -157,7 +134,7 @@ def _scores(shown: Shown, scored: Scored | None) -> StepScores:
     if scored is None:
         return StepScores((None,) * len(shown.episode.turns), shown.empty, shown.cut, 0)
     said_S = scored.scored_S & (scored.steps.lengths_S > 0)
-    scores = tuple(float(reward) if said else None for reward, said in zip(scored.rewards["judge"], said_S, strict=True))
+    scores = tuple(float(reward) if said else None for reward, said in zip(scored.process_S, said_S, strict=True))
     return StepScores(scores, shown.empty, shown.cut, int((~said_S).sum()) - shown.empty - shown.cut)
 
 
@@ -174,15 +151,10 @@ def open_judge(run: Path, overrides: Sequence[str] = (), *, checkpoint: Which = 
         RunError: The folder holds no run, no such checkpoint, or no judge; or one that reads no text.
         ConfigError: A setting that cannot be changed here.
     """
-    trained = parse(read_config(run))
-    _check_reads(trained, run)
-    found = find_checkpoint(run, checkpoint)
-    check_overrides(overrides, (*COMPUTING, "rollout.context"))
-    config = _reading(parse(dump(trained), overrides))
-    world = _world(config, trained, found) if "policy" in found.models else reading_world(config, trained)
-    reward = _restored(_made(config, world), found, run)
+    found = opened(run, reward_of, overrides, checkpoint=checkpoint)
+    world, config = found.world, found.config
     if separator is None:
-        separator = config.reward.separator if isinstance(config.reward, LabelledConfig) else _SEPARATOR
+        separator = found.separator or _SEPARATOR
     ends = np.array(world.tokenizer.encode(separator, add_special_tokens=False), np.int64)
 
     @lru_cache(64)
@@ -190,71 +162,4 @@ def open_judge(run: Path, overrides: Sequence[str] = (), *, checkpoint: Which = 
         return Chat.of(world.tokenizer, system=text, template=config.chat.template)
 
     display = Display(world.player.chat, with_system, ends, world.player.limits.context, world.policy.version)
-    return OpenedJudge(reward, display, f"the judge of {run} (reward.kind={config.reward.kind}), step {found.step}")
-
-
-def _world(config: Config, trained: Config, found: Checkpoint) -> World:
-    domain = build_domain(config.domain)
-    speaker = build_speaker(config, domain, trained)
-    policy = speaker.engine.model("policy", policy_spec(config))
-    load_weights(policy, found.folder_of("policy"))
-    return World(speaker.engine, policy, domain, speaker.player, speaker.tokenizer, config.seed)
-
-
-def _check_reads(config: Config, run: Path) -> None:
-    reward = config.reward
-    if isinstance(reward, OutcomeRewardConfig | EnvironmentRewardConfig):
-        why = "has no judge: it pays what the environment and its verdict say, which a file does not hold"
-    elif isinstance(reward, MonteCarloConfig) and reward.judge == "none":
-        why = (
-            "has no judge that reads text: its estimates are played in the environment. One that is fitted to them (reward.judge=head) does"
-        )
-    elif isinstance(reward, CustomConfig):
-        why = "is a class of yours; ask it from Python, with episodes that it knows"
-    else:
-        return
-    raise RunError(f"{run} cannot score a file: reward.kind is {reward.kind!r}, which {why}.")
-
-
-def _reading(config: Config) -> Config:
-    """The settings without what matters to learning alone: no demonstrations, no critic; and steps are turns."""
-    reward = config.reward
-    changed: dict[str, str | int] = {}
-    if isinstance(reward, ImplicitConfig):
-        changed = {"judged": "all"}
-    elif isinstance(reward, InverseConfig):
-        changed = {"demonstrations": "none", "correct": "positive", "spoilt": 0, "updates": 0}
-    elif isinstance(reward, SoftQConfig):
-        changed = {"warm": 0, "updates": 1}
-    elif isinstance(reward, EntropyConfig):
-        changed = {"split": "none"}
-    return config.model_copy(update={"reward": reward.model_copy(update=changed), "credit": GroupCredit()})
-
-
-def _made(config: Config, world: World) -> ProcessReward:
-    if isinstance(config.reward, LabelledConfig):
-        return labelled_judge(config, config.reward, world, Encoded([], 0, 0))()
-    return reward_of(config, world)()
-
-
-def _restored(reward: ProcessReward, found: Checkpoint, run: Path) -> ProcessReward:
-    if not isinstance(reward, RewardLearner):
-        return reward
-    models = reward.models()
-    missing = sorted(set(models) - set(found.models))
-    if missing:
-        raise RunError(
-            f"{run} has no judge yet: its checkpoint of step {found.step} holds {', '.join(found.models)}, and not {', '.join(missing)}. "
-            "A judge is made when the warm start is over; go on with the training (stepwell train ... --resume)."
-        )
-    for name, model in models.items():
-        if isinstance(model, LocalModel):
-            load_weights(model, found.folder_of(name))
-        else:
-            found.restore_model(name, model)
-    trainer = found.state["trainer"]
-    assert isinstance(trainer, Mapping)
-    state = trainer["reward"]
-    assert isinstance(state, dict)
-    reward.restore(state)
-    return reward
+    return OpenedJudge(found.reward, display, found.origin)

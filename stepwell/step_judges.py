@@ -80,7 +80,10 @@ def _temporal(config: Config, reward: TemporalConfig, world: World) -> Callable[
 
 
 def labelled_data(reward: LabelledConfig, world: World) -> Encoded:
-    """The labelled solutions of the file that these settings name, as this model reads them."""
+    """The labelled solutions of the file that these settings name, as this model reads them; none where it is "" (a judge that has been
+    taught)."""
+    if not reward.data:
+        return Encoded([], 0, 0)
     solutions = read_step_labels(Path(reward.data), Labels(reward.scale, reward.neutral, reward.mark))
     if reward.limit is not None and reward.limit < len(solutions):
         drawn = generator(world.seed, "labelled solutions").permutation(len(solutions))[: reward.limit]

@@ -2,59 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Tag
 
 from stepwell.config.inverse import InverseConfig
 from stepwell.config.judges import EntropyConfig, IntrinsicConfig, LabelledConfig, MonteCarloConfig, SoftQConfig, TemporalConfig
-from stepwell.config.settings import CUSTOM, CustomConfig, NotNegative, Positive, Settings, kind_of
+from stepwell.config.learned import EnvironmentRewardConfig, ImplicitConfig, OutcomeRewardConfig
+from stepwell.config.mixtures import JudgeConfig, MixtureConfig, TrainedConfig
+from stepwell.config.settings import CUSTOM, CustomConfig, kind_of
 
 __all__ = [
     "EnvironmentRewardConfig",
     "ImplicitConfig",
     "OutcomeRewardConfig",
     "RewardConfig",
+    "each_judge",
     "says_confidence",
 ]
-
-
-class OutcomeRewardConfig(Settings):
-    """The end alone is paid."""
-
-    kind: Literal["outcome"] = "outcome"
-    pay: Literal["success", "score"] = "success"
-
-
-class EnvironmentRewardConfig(Settings):
-    """The environment's own reward of every step."""
-
-    kind: Literal["environment"] = "environment"
-    pay: Literal["success", "score"] = "success"
-    invalid_penalty: NotNegative = 0.0
-
-
-class ImplicitConfig(Settings):
-    """A language model whose log-ratio to a reference is the reward of a step (iStar, PRIME)."""
-
-    kind: Literal["implicit"] = "implicit"
-    pay: Literal["success", "score"] = "success"
-    objective: Literal["preference", "cross_entropy"] = "preference"
-    """`preference`: better episodes of a group against worse ones (iStar). `cross_entropy`: every outcome for itself (PRIME)."""
-    unit: Literal["step", "episode"] = "step"
-    """Who is paid: each step its own log-ratio, or the last one that of the episode. Tokens: `credit.level: token`."""
-    beta: Positive = 0.05
-    lr: Positive = 1e-6
-    reference: Literal["moving", "frozen"] = "moving"
-    updates: Annotated[int, Field(ge=0)] = 1
-    """Gradient steps of the judge on each batch; 0 is a static judge."""
-    learn: Literal["before", "after"] = "after"
-    """Whether the judge learns before or after it scores a batch."""
-    judged: Literal["all", "mixed"] = "all"
-    """`mixed`: only groups with better and worse episodes are judged; the others' steps are unscored (and, by `only_mixed`, unused)."""
-    model: Literal["full", "lora"] = "full"
-    """A second model, or an adapter over the same base."""
-    max_grad_norm: Positive = 1.0
 
 
 RewardConfig = Annotated[
@@ -68,9 +33,18 @@ RewardConfig = Annotated[
     | Annotated[SoftQConfig, Tag("soft_q")]
     | Annotated[EntropyConfig, Tag("entropy")]
     | Annotated[IntrinsicConfig, Tag("intrinsic")]
+    | Annotated[TrainedConfig, Tag("trained")]
+    | Annotated[MixtureConfig, Tag("mixture")]
     | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(kind_of),
 ]
+
+
+def each_judge(reward: RewardConfig) -> dict[str, RewardConfig | JudgeConfig]:
+    """The judges of a mixture by setting (`reward.judges.NAME`), or the reward itself (`reward`)."""
+    if isinstance(reward, MixtureConfig):
+        return {f"reward.judges.{name}": judge for name, judge in reward.judges.items()}
+    return {"reward": reward}
 
 
 def says_confidence(reward: RewardConfig) -> bool:

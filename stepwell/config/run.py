@@ -20,9 +20,9 @@ from stepwell.config.credits import (
 )
 from stepwell.config.domains import DomainConfig, ShopConfig
 from stepwell.config.engines import ChatConfig, EngineConfig, OptimizerConfig, TinyEngineConfig
-from stepwell.config.inverse import InverseConfig
+from stepwell.config.learned import ImplicitConfig
 from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, UniformConfig
-from stepwell.config.rewards import ImplicitConfig, RewardConfig, says_confidence
+from stepwell.config.rewards import RewardConfig, each_judge, says_confidence
 from stepwell.config.settings import Count, CustomConfig, Settings, folder_name
 
 __all__ = [
@@ -97,11 +97,11 @@ class Config(Settings):
             )
         if (self.loss.averaging == "constant") != (self.loss.constant is not None):
             raise ValueError("loss.constant goes with loss.averaging 'constant': set both or neither")
-        if isinstance(self.reward, ImplicitConfig | InverseConfig):
-            model, policy = self.reward.model, self.engine.policy
+        for setting, judge in each_judge(self.reward).items():
+            model, policy = getattr(judge, "model", "head"), self.engine.policy
             if model != "head" and (model == "lora") != (policy == "lora"):
                 raise ValueError(
-                    f"reward.model is {model!r} and engine.policy {policy!r}; adapters need a frozen base: both lora, or both full"
+                    f"{setting}.model is {model!r} and engine.policy {policy!r}; adapters need a frozen base: both lora, or both full"
                 )
         return self
 
@@ -141,7 +141,9 @@ class Config(Settings):
                 f"loss.overlong_limit is {self.loss.overlong_limit} with credit 'counterfactual', whose replays are not charged; "
                 "leave it out, or choose another credit rule"
             )
-        if getattr(credit, "level", "turn") == "token" and isinstance(self.reward, CustomConfig):
+        if getattr(credit, "level", "turn") == "token" and any(
+            isinstance(judge, CustomConfig) for judge in each_judge(self.reward).values()
+        ):
             raise ValueError(
                 f"credit.level is 'token', but reward {reward!r} is your own and cuts its steps itself; "
                 "cut them by token there, and leave credit.level at 'turn'"

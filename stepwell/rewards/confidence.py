@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from stepwell.errors import ConfigError
-from stepwell.types import JSON, Bools, Floats, Metrics
+from stepwell.types import JSON, Bools, Floats, Group, Metrics, Scored
 
-__all__ = ["Confidence", "auc", "pair_accuracy"]
+__all__ = ["Confidence", "auc", "pair_accuracy", "ranked_by_reward"]
 
 
 def pair_accuracy(groups: Sequence[Sequence[tuple[float, float]]]) -> float | None:
@@ -30,6 +30,14 @@ def pair_accuracy(groups: Sequence[Sequence[tuple[float, float]]]) -> float | No
         if pairs:
             found.append(np.mean([(a > b) + 0.5 * (a == b) for a, b in pairs]))
     return float(np.mean(found)) if found else None
+
+
+def ranked_by_reward(groups: Sequence[Group[Scored]]) -> list[list[tuple[float, float]]]:
+    """Outcome and mean process reward over scored steps, of each episode that has both: what `pair_accuracy` compares."""
+    return [
+        [(m.outcome, float(m.process_S[m.scored_S].mean())) for m in group.members if m.outcome is not None and m.scored_S.any()]
+        for group in groups
+    ]
 
 
 def auc(scores_N: Floats, good_N: Bools) -> float:

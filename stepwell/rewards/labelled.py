@@ -203,6 +203,8 @@ class LabelledReward:
     def teach(self, times: int) -> Metrics:
         """The next updates; each epoch shows every solution once, in an order of its own. Metrics of the last."""
         metrics: Metrics = {}
+        if times > 0 and not self._lessons:
+            raise ConfigError("The labelled judge has nothing to learn from; name a file: reward.data=FILE, and hold less of it out.")
         size = min(self._settings.batch, len(self._lessons))
         for _ in range(times):
             epoch, at = divmod(self._done, max(len(self._lessons) // size, 1))
