@@ -13,6 +13,7 @@ import numpy as np
 
 from stepwell.credit import (
     GAE,
+    Adaptive,
     Centred,
     GiGPO,
     IStar,
@@ -83,6 +84,7 @@ def rule_of(setting: Setting) -> Assign:
         "rloo_batch": lambda: OutcomeOnly(LeaveOneOut(), "batch"),
         "gigpo": lambda: GiGPO(Standardised(), alpha, Standardised(), float(setting.get("discount", 0.95))),
         "step": lambda: IStar(Standardised(), alpha, Standardised(noise_floor=1e-4), only_mixed=False),
+        "adaptive": lambda: Adaptive(IStar(Standardised(), alpha, Standardised(noise_floor=1e-4), only_mixed=False)),
         "step_mixed": lambda: IStar(Standardised(), alpha, Standardised(noise_floor=1e-4)),
         "step_raw": lambda: IStar(Standardised(), alpha, Raw(), only_mixed=False),
         "to_go": lambda: ProcessToGo(LeaveOneOut(), alpha),

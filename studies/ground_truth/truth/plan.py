@@ -31,7 +31,7 @@ RATES = (0.1, 0.3, 1.0)
 JUDGE_RATES = (0.03, 0.1, 0.3)
 SIGHTS = ("view", "state")
 TARGET = 0.8
-BUDGET = 1600
+BUDGET = 800
 TUNING_BUDGET = 800
 
 ARMS = (*OUTCOME_ONLY, "oracle", CLONING, *JUDGES)
@@ -43,20 +43,20 @@ _OPTIONS: dict[str, tuple[Setting, Setting]] = {
     "oracle": ({"credit": "step", "alpha": 1.0}, {"credit": "step", "alpha": 10.0}),
     "cloning": ({"credit": "grpo", "clone": 0.1}, {"credit": "grpo", "clone": 1.0}),
     "istar": ({"credit": "step_mixed", "alpha": 1.0}, {"credit": "step", "alpha": 0.3}),
-    "implicit": ({"credit": "step", "alpha": 1.0}, {"credit": "step", "alpha": 3.0}),
+    "implicit": ({"credit": "step", "alpha": 1.0}, {"credit": "adaptive", "alpha": 10.0}),
     "prime": ({"credit": "prime", "alpha": 1.0}, {"credit": "step", "alpha": 1.0}),
-    "repirl_own": ({"credit": "repirl", "alpha": 0.3}, {"credit": "step", "alpha": 1.0}),
-    "repirl": ({"credit": "repirl", "alpha": 0.3}, {"credit": "step", "alpha": 3.0}),
-    "regail": ({"credit": "to_go", "alpha": 0.3}, {"credit": "step", "alpha": 3.0}),
-    "iq": ({"credit": "to_go", "alpha": 0.3}, {"credit": "step", "alpha": 3.0}),
+    "repirl_own": ({"credit": "step", "alpha": 1.0}, {"credit": "adaptive", "alpha": 10.0}),
+    "repirl": ({"credit": "step", "alpha": 3.0}, {"credit": "adaptive", "alpha": 10.0}),
+    "regail": ({"credit": "step", "alpha": 3.0}, {"credit": "adaptive", "alpha": 10.0}),
+    "iq": ({"credit": "step", "alpha": 3.0}, {"credit": "adaptive", "alpha": 10.0}),
     "visits": ({"credit": "step", "alpha": 1.0}, {"credit": "to_go", "alpha": 1.0}),
     "montecarlo": ({"credit": "step", "alpha": 1.0}, {"credit": "step", "alpha": 3.0}),
-    "temporal": ({"credit": "step", "alpha": 1.0}, {"credit": "step", "alpha": 3.0}),
+    "temporal": ({"credit": "step", "alpha": 1.0}, {"credit": "adaptive", "alpha": 10.0}),
     "critic": ({"credit": "gae", "lam": 0.95}, {"credit": "gae", "lam": 0.5}),
-    "soft_q": ({"credit": "step", "alpha": 1.0}, {"credit": "step", "alpha": 3.0}),
+    "soft_q": ({"credit": "step", "alpha": 1.0}, {"credit": "adaptive", "alpha": 10.0}),
     "entropy": ({"credit": "step_raw", "beta": 0.01}, {"credit": "step_raw", "beta": 0.1}),
     "intrinsic": ({"credit": "step", "alpha": 0.1}, {"credit": "step", "alpha": 1.0}),
-    "labelled": ({"credit": "step", "alpha": 1.0}, {"credit": "step", "alpha": 3.0}),
+    "labelled": ({"credit": "step", "alpha": 3.0}, {"credit": "adaptive", "alpha": 10.0}),
 }
 
 
@@ -89,21 +89,18 @@ QUALITY = (
     Cell(8, "graded", 0.0, kind="cave"),
 )
 QUALITY_STEPS = 42
-EFFICIENCY = (Cell(16, "rare", 0.4), Cell(16, "rare", 0.0), Cell(12, "rare", 0.0, kind="maze"))
+EFFICIENCY = (Cell(16, "rare", 0.0), Cell(16, "graded", 0.4), Cell(12, "rare", 0.0, kind="maze"))
 MAP_ARMS = (
     "grpo",
     "rloo",
     "gigpo",
     "oracle",
     "implicit",
-    "prime",
     "soft_q",
     "repirl_own",
     "temporal",
-    "critic",
     "labelled",
     "repirl",
-    "regail",
     "cloning",
 )
 
@@ -111,14 +108,13 @@ MAP_ARMS = (
 def _map() -> list[Cell]:
     """All cells of the map, those that matter most first."""
     outcomes = ("rare", "graded", "common")
-    cells = [Cell(16, o, n) for o in outcomes for n in (0.0, 0.4)]
-    cells += [Cell(4, o, n) for o in outcomes for n in (0.0, 0.4)]
-    cells += [Cell(8, o, n) for o in outcomes for n in (0.0, 0.4)]
-    cells += [Cell(32, o, n) for o in outcomes for n in (0.0, 0.4)]
-    cells += [Cell(16, o, n, size) for o in ("rare", "graded") for n in (0.0, 0.4) for size in (4, 16)]
-    cells += [Cell(16, o, 0.0, forgiven=f) for o in ("rare", "common") for f in (0.0, 0.25)]
+    cells = [Cell(horizon, o, 0.0) for horizon in (16, 4, 8) for o in outcomes]
+    cells += [Cell(horizon, o, 0.4) for horizon in (4, 16) for o in outcomes]
     cells += [Cell(16, o, 0.2) for o in outcomes]
-    cells += [Cell(64, o, n) for o in outcomes for n in (0.0, 0.4)]
+    cells += [Cell(32, o, 0.0) for o in outcomes]
+    cells += [Cell(16, o, n, size) for o, n in (("rare", 0.0), ("graded", 0.4)) for size in (4, 16)]
+    cells += [Cell(16, o, 0.0, forgiven=0.0) for o in ("rare", "common")]
+    cells += [Cell(64, o, 0.0) for o in ("rare", "graded")]
     return cells
 
 
