@@ -117,8 +117,9 @@ class RemoteEngineConfig(Settings):
     policy: Literal["lora"] = "lora"
     """What of the policy is trained."""
     rank: Count = 16
+    """Of adapters."""
     alpha: Positive = 32.0
-    """Servers have one alpha: 32."""
+    """Of adapters; servers have one alpha, 32."""
     max_length: Annotated[int, Field(ge=16)] | None = None
     """Longest sequence in tokens; None is what the server says, or the folder `model`."""
     key_name: Annotated[str, Field(min_length=1)] = "TINKER_API_KEY"

@@ -184,9 +184,12 @@ class TinkerTrainee:
 
     def forward(self, data: Sequence[Datum]) -> list[Floats]:
         """See `carrier.Remote.forward`."""
-        sent = self._service.data(data)
-        made = self._service.safely("compute log-probs", lambda: self.client.forward(sent, "cross_entropy"))
-        return _logprobs(made, len(data))
+        found: list[Floats] = []
+        for part in _parts(data):
+            sent = self._service.data(part)
+            made = self._service.safely("compute log-probs", lambda: self.client.forward(sent, "cross_entropy"))  # noqa: B023 - used at once
+            found += _logprobs(made, len(part))
+        return found
 
     def forward_backward(self, data: Sequence[Datum], loss_fn: str, loss_fn_config: Mapping[str, float]) -> list[Floats]:
         """See `carrier.Remote.forward_backward`."""
@@ -196,12 +199,16 @@ class TinkerTrainee:
                 f"{len(data)} rows of {size} bytes do not go into one call, and a server of kind {self._service.kind.name!r} averages over "
                 "each call, so that their sum cannot be had; make rollout.groups or rollout.context smaller."
             )
-        sent = self._service.data(data)
         config = dict(loss_fn_config) or None
-        made = self._service.once(
-            "compute a gradient", lambda: self.client.forward_backward(sent, loss_fn, loss_fn_config=config), after=_UNKNOWN
-        )
-        return _logprobs(made, len(data))
+        found: list[Floats] = []
+        for part in _parts(data):
+            sent = self._service.data(part)
+
+            def ask(sent: list[Any] = sent) -> Any:
+                return self.client.forward_backward(sent, loss_fn, loss_fn_config=config)
+
+            found += _logprobs(self._service.once("compute a gradient", ask, after=_UNKNOWN), len(part))
+        return found
 
     def optim_step(self, optimizer: OptimizerSpec, lr: float) -> Metrics:
         """See `carrier.Remote.optim_step`. Of the server's metrics the gradient's norm is kept."""
@@ -270,6 +277,11 @@ def _send_once(holder: Any) -> None:
         )
     holder._is_retryable_exception = lambda error: False
     settings["max_retries"] = 0
+
+
+def _parts(data: Sequence[Datum]) -> list[Sequence[Datum]]:
+    """Data in parts that go one after the other, so that memory is bounded; a server adds their gradients up."""
+    return [data[at : at + _CALL_DATA] for at in range(0, len(data), _CALL_DATA)]
 
 
 def _logprobs(made: Any, wanted: int) -> list[Floats]:
