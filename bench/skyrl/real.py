@@ -30,13 +30,14 @@ BACKEND = {"max_lora_adapters": 24, "max_lora_rank": 8, "train_micro_batch_size"
 DOMAIN = "{kind: maze, view: place, difficulty: [0, 0], test_tasks: 40}"
 ROLLOUT = "{groups: 4, group_size: 8, turns: 8, max_tokens: 6}"
 CLONING, LEARNING = 20, 3
+"""Steps of a run; `--short` makes them few."""
 RUN = f"""
 name: real
-steps: {LEARNING}
+steps: STEPS
 domain: {DOMAIN}
 engine: {{kind: remote, url: "URL", model: BASE, rank: 8, threads: 1, gone_s: 8.0, timeout_s: 600.0}}
 chat: {{tools: false, context: observation}}
-cloning: {{steps: {CLONING}, batch: 8, optimizer: {{kind: adamw, lr: 1e-2, warmup: 2, decay: linear, max_grad_norm: 1e6}}}}
+cloning: {{steps: WARM, batch: 8, optimizer: {{kind: adamw, lr: 1e-2, warmup: 2, decay: linear, max_grad_norm: 1e6}}}}
 rollout: {ROLLOUT}
 reward: {{kind: implicit, model: lora, lr: 1e-3, max_grad_norm: 1e6}}
 credit: {{kind: istar, alpha: 0.1}}
@@ -64,7 +65,7 @@ class Server:
             **os.environ,
             "HF_HUB_OFFLINE": "1",
             "JAX_PLATFORMS": "cpu",
-            "JAX_COMPILATION_CACHE_DIR": str(self.work.parent / "compiled"),
+            "JAX_COMPILATION_CACHE_DIR": str(Path(self.python).absolute().parents[1] / "compiled"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
         backend: dict[str, int] = dict(BACKEND)
@@ -112,6 +113,11 @@ class Log:
 
 def stepwell(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*STEPWELL, *arguments], capture_output=True, text=True, **settings)
+
+
+def config_text(server: Server) -> str:
+    text = RUN.replace("URL", server.url).replace("BASE", str(server.base))
+    return text.replace("STEPS", str(LEARNING)).replace("WARM", str(CLONING))
 
 
 def make_base(folder: Path) -> Path:
@@ -171,7 +177,7 @@ def wait_for(condition: Callable[[], bool], limit_s: float) -> bool:
 def whole_run(log: Log, server: Server, folder: Path) -> list[dict[str, float]]:
     """Policy and judge, without interruption: does it learn?"""
     config, run = folder / "run.yaml", folder / "whole"
-    config.write_text(RUN.replace("URL", server.url).replace("BASE", str(server.base)), encoding="utf-8")
+    config.write_text(config_text(server), encoding="utf-8")
     start = time.monotonic()
     ended = begin(run, config).wait()
     found = metrics(run)
@@ -185,10 +191,10 @@ def whole_run(log: Log, server: Server, folder: Path) -> list[dict[str, float]]:
     report = json.loads((run / "report.json").read_text(encoding="utf-8"))
     log.say(f"- success on 40 held-out tasks before and after: `{json.dumps(_success(report))}`")
     learnt = [line for line in found if "policy/grad_norm" in line]
-    accuracy = [line.get("judge/fresh_pair_accuracy", float("nan")) for line in learnt]
+    accuracy = [round(line.get("judge/fresh_pair_accuracy", float("nan")), 3) for line in learnt]
     log.demand(bool(learnt) and learnt[0]["judge/log_ratio_abs"] == 0.0, "the judge, which starts as the policy, says exactly 0 at first")
     log.demand(any(line["judge/log_ratio_abs"] > 0 for line in learnt[1:]), "and something else once it has learnt: log-ratios "
-               f"{[round(line['judge/log_ratio_abs'], 5) for line in learnt]}, fresh pair accuracy {[round(a, 3) for a in accuracy]}")  # fmt: skip
+               f"{[round(line['judge/log_ratio_abs'], 5) for line in learnt]}, fresh pair accuracy {accuracy}")  # fmt: skip
     worst = max(line["sampler/mismatch_rms"] for line in learnt)
     log.demand(worst < 1e-3, f"sampler and trainer differ by {worst:.2g} nats (rms) at most")
     return found
@@ -202,17 +208,17 @@ def killed_run(log: Log, server: Server, folder: Path, whole: list[dict[str, flo
     """The same run, whose client and whose server are killed in the middle."""
     config, run = folder / "run.yaml", folder / "killed"
     client = begin(run, config)
-    wait_for(lambda: len(metrics(run)) >= 5, 600)
+    wait_for(lambda: len(metrics(run)) >= CLONING // 4, 600)
     os.killpg(client.pid, signal.SIGKILL)
     client.wait()
     done = len(metrics(run))
     client = begin(run, config, "--resume")
-    wait_for(lambda: len(metrics(run)) >= 11, 600)
+    wait_for(lambda: len(metrics(run)) >= CLONING // 2 + 1, 600)
     server.kill()
     start = time.monotonic()
     code = client.wait()
     said = (folder / "killed.log").read_text(encoding="utf-8", errors="replace")
-    log.demand(code == 2 and "--resume" in said, f"client killed after step {done}, resumed; server killed: the client ends by itself after "
+    log.demand(code == 2 and "--resume" in said, f"client killed after step {done}, resumed; server killed: the client ends after "
                f"{time.monotonic() - start:.0f} s with exit code {code} and says how to go on")  # fmt: skip
     again = server.start()
     code = begin(run, config, "--resume").wait()
@@ -229,8 +235,7 @@ def killed_run(log: Log, server: Server, folder: Path, whole: list[dict[str, flo
 def sharded(log: Log, server: Server, folder: Path, whole: list[dict[str, float]]) -> None:
     """Four devices, two ways of sharding."""
     config, run = folder / "sharded.yaml", folder / "sharded"
-    text = RUN.replace("URL", server.url).replace("BASE", str(server.base))
-    text = text.replace(f"steps: {LEARNING}\n", "steps: 1\n").replace(f"cloning: {{steps: {CLONING},", f"cloning: {{steps: {CLONING},")
+    text = config_text(server).replace(f"steps: {LEARNING}\n", "steps: 1\n")
     config.write_text(text.replace("episodes: 40", "episodes: 8"), encoding="utf-8")
     code = begin(run, config).wait()
     found = metrics(run)
@@ -245,9 +250,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", required=True, help="Python of the environment that holds SkyRL")
     parser.add_argument("--log", type=Path, help="write what was measured to this page")
+    parser.add_argument("--short", action="store_true", help="fewer steps, one device")
     parser.add_argument("--base", type=Path, help="a base made before")
     parser.add_argument("--keep", type=Path, help="work in this folder, and keep it")
     arguments = parser.parse_args()
+    if arguments.short:
+        globals().update(CLONING=8, LEARNING=2)
     folder = arguments.keep or Path(tempfile.mkdtemp(prefix="stepwell-remote-"))
     folder.mkdir(parents=True, exist_ok=True)
     log = Log()
@@ -257,6 +265,7 @@ def main() -> None:
     log.say()
     base = arguments.base or make_base(folder)
     servers: list[Server] = []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # the servers go too
     try:
         server = Server(arguments.server, base, folder / "work")
         servers.append(server)
@@ -269,24 +278,34 @@ def main() -> None:
         whole = whole_run(log, server, folder)
         killed_run(log, server, folder, whole)
         server.kill()
-        log.say()
-        log.say("## Four devices, FSDP 2 x TP 2")
-        log.say()
-        server = Server(arguments.server, base, folder / "work4", devices=4)
-        servers.append(server)
-        log.say(f"- up in {server.start():.0f} s")
-        check(log, server)
-        sharded(log, server, folder, whole)
+        if not arguments.short:
+            four_devices(log, arguments.server, folder, servers, whole)
     finally:
         for one in servers:
             with suppress(Exception):
                 one.kill()
+    finish(log, arguments.log, folder if arguments.keep is None else None)
+
+
+def four_devices(log: Log, python: str, folder: Path, servers: list[Server], whole: list[dict[str, float]]) -> None:
+    log.say()
+    log.say("## Four devices, FSDP 2 x TP 2")
+    log.say()
+    server = Server(python, servers[0].base, folder / "work4", devices=4)
+    servers.append(server)
+    log.say(f"- up in {server.start():.0f} s")
+    check(log, server)
+    sharded(log, server, folder, whole)
+
+
+def finish(log: Log, page: Path | None, folder: Path | None) -> None:
+    """The last line, the page, and the exit code."""
     log.say()
     log.say(f"{len(log.failed)} failed; {time.monotonic() - log.start:.0f} s in all.")
-    if arguments.log:
+    if page:
         head = "# The log of scripts/test-remote\n\nWritten by `./scripts/test-remote --log docs/remote-log.md`.\n\n"
-        arguments.log.write_text(head + "\n".join(log.lines) + "\n", encoding="utf-8")
-    if arguments.keep is None and not log.failed:
+        page.write_text(head + "\n".join(log.lines) + "\n", encoding="utf-8")
+    if folder is not None and not log.failed:
         shutil.rmtree(folder, ignore_errors=True)
     passed = sum(line.startswith("- passed") for line in log.lines)
     print(f"{passed} passed, {len(log.failed)} failed")
