@@ -16,6 +16,7 @@ from stepwell.cli.grade import grade
 from stepwell.cli.lists import config, domains, methods, presets
 from stepwell.cli.look import export, show
 from stepwell.cli.play import play
+from stepwell.cli.problems import overlap, problems
 from stepwell.cli.score import score
 from stepwell.cli.train import train
 from stepwell.cli.train_judge import train_judge
@@ -36,6 +37,8 @@ app.command("eval-judge")(eval_judge)
 app.command()(play)
 app.command()(score)
 app.command()(grade)
+app.command()(problems)
+app.command()(overlap)
 app.command()(show)
 app.command()(export)
 app.command()(config)

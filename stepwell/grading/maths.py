@@ -85,7 +85,7 @@ class Maths:
         return self._over(self.same, items)
 
     def _over(self, one: Callable[[JSON, str], Graded], items: Sequence[tuple[JSON, str]]) -> list[Graded]:
-        with ThreadPoolExecutor(self._count, thread_name_prefix="stepwell-grading") as threads:
+        with ThreadPoolExecutor(max(1, min(self._count, len(items))), thread_name_prefix="stepwell-grading") as threads:
             return list(threads.map(one, *zip(*items, strict=True))) if items else []
 
     def _compared(self, wanted: str, found: str, start: float) -> Graded:
