@@ -56,6 +56,13 @@ METHODS: tuple[Method, ...] = (
         "reward", "reward.kind=temporal", "what a step changed, by temporal differences on plain episodes", "AgentPRM, arXiv 2511.08325"
     ),
     Method("reward", "reward.kind=labelled reward.data=FILE", "a judge fitted to steps that somebody has labelled", _SHEPHERD),
+    Method("reward", "reward.kind=trained reward.run=DIR", "the judge of another run, also with another model and tokenizer", ""),
+    Method(
+        "reward",
+        "reward.kind=mixture reward.judges.a.kind=implicit reward.judges.b.kind=temporal reward.weights.b=0.5",
+        "several judges at once, each with a weight",
+        "",
+    ),
     Method(
         "reward",
         "reward.kind=soft_q",

@@ -19,6 +19,7 @@ from stepwell.config import (
     IStarCredit,
     LossConfig,
     MinFormCredit,
+    MixtureConfig,
     OutcomeRewardConfig,
     PrimeCredit,
     ProcessSupervisionCredit,
@@ -27,6 +28,7 @@ from stepwell.config import (
     ReinforcePPCredit,
     RePIRLCredit,
     SuffixCredit,
+    TrainedConfig,
 )
 from stepwell.configure import dump, load
 
@@ -35,6 +37,8 @@ CHOICES: tuple[tuple[str, type[BaseModel], str], ...] = (
     ("reward.kind", EnvironmentRewardConfig, "kind"),
     ("reward.kind", ImplicitConfig, "kind"),
     ("reward.kind", InverseConfig, "kind"),
+    ("reward.kind", MixtureConfig, "kind"),
+    ("reward.kind", TrainedConfig, "kind"),
     ("credit.kind", GroupCredit, "kind"),
     ("credit.kind", IStarCredit, "kind"),
     ("credit.kind", ProcessToGoCredit, "kind"),
@@ -67,5 +71,8 @@ def test_every_setting_works_and_changes_what_it_says(setting: str) -> None:
     config = dump(load("smoke", setting.split()))
     for part in setting.split():
         key, value = part.split("=")
-        section, name = key.split(".")
-        assert str(config[section][name]).removesuffix(".0") == value
+        found: object = config
+        for name in key.split("."):
+            assert isinstance(found, dict)
+            found = found[name]
+        assert str(found).removesuffix(".0") == value

@@ -1,0 +1,129 @@
+"""How much longer is a training step with each kind of judge, and how much more memory does it need? One process; steps are interleaved, so
+that a ratio is of one moment.
+
+    python bench/judges.py [--steps 10] [--only labelled,temporal]       step times, tiny model, generated shop
+    python bench/judges.py --memory [--model smollm2-135m-instruct]      memory of policy, judge and reference, each in a process of its own
+
+Prints, for each judge, the median of step time over the median of the outcome-only step (`limit` is what the project aims at: 1.1 for a
+head on the policy's hidden states, 1.75 for a second model), and the peak memory over that of the policy alone (limit 1.3).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from stepwell.build import build
+from stepwell.configure import load
+from stepwell.trainer import StepResult
+
+HEAD, SECOND, MEMORY = 1.1, 1.75, 1.3
+COMMON = ["reward.pay=score", "credit.kind=istar", "credit.alpha=0.1"]
+LABELS = [{"prompt": f"buy item {n}", "steps": ["search[item]", "click[it]"], "labels": [True, n % 2 == 0]} for n in range(64)]
+KINDS: dict[str, tuple[float | None, list[str]]] = {
+    "outcome": (None, ["reward.kind=outcome", "reward.pay=score", "credit.kind=grpo"]),
+    "environment": (HEAD, ["reward.kind=environment"]),
+    "implicit": (SECOND, ["reward.kind=implicit", "reward.lr=1e-4", "reward.judged=all"]),
+    "implicit mixed": (SECOND, ["reward.kind=implicit", "reward.lr=1e-4", "reward.judged=mixed"]),
+    "implicit frozen": (SECOND, ["reward.kind=implicit", "reward.lr=1e-4", "reward.reference=frozen"]),
+    "inverse head": (HEAD, ["reward.kind=inverse", "reward.learn=after"]),
+    "inverse full": (SECOND, ["reward.kind=inverse", "reward.model=full", "reward.learn=after"]),
+    "temporal head": (HEAD, ["reward.kind=temporal", "reward.trunk=shared"]),
+    "temporal full": (SECOND, ["reward.kind=temporal", "reward.trunk=own"]),
+    "labelled head": (HEAD, ["reward.kind=labelled", "reward.trunk=shared", "reward.warm=20", "reward.updates=1", "reward.held_out=0"]),
+    "labelled full": (SECOND, ["reward.kind=labelled", "reward.warm=20", "reward.updates=1", "reward.held_out=0"]),
+    "soft_q": (SECOND, ["reward.kind=soft_q", "reward.lr=1e-4"]),
+    "entropy": (SECOND, ["reward.kind=entropy"]),
+    "intrinsic": (SECOND, ["reward.kind=intrinsic"]),
+    "montecarlo": (None, ["reward.kind=montecarlo", "reward.continuations=2", "reward.members=2"]),
+    "mixture": (
+        None,
+        [
+            *("reward.kind=mixture", "reward.judges.a.kind=implicit", "reward.judges.a.lr=1e-4"),
+            *("reward.judges.b.kind=temporal", "reward.judges.b.trunk=shared"),
+        ],
+    ),
+}
+"""Kind -> limit of its ratio (None: none is set; continuations cost episodes), settings."""
+
+PLACES = {
+    "policy alone": ["reward.kind=outcome", "credit.kind=grpo"],
+    "policy, head, reference": ["reward.kind=temporal", "reward.trunk=shared", "loss.kl=k2", "loss.kl_coef=0.01"],
+    "policy, judge, reference (adapters)": ["reward.kind=implicit", "reward.model=lora", "loss.kl=k2", "loss.kl_coef=0.01"],
+}
+
+
+def steps(settings: list[str], warm: int) -> Iterator[StepResult]:
+    """The steps of reinforcement learning of `quick` after a short warm start."""
+    shared = [] if "reward.kind=outcome" in settings else COMMON
+    trainer = build(load("quick", [*settings, *shared, f"cloning.steps={warm}", "steps=1000"])).trainer
+    return (result for result in trainer.run() if result.phase == "learn")
+
+
+def times(num_steps: int, warm: int, only: list[str]) -> dict[str, dict[str, float | None]]:
+    """Medians of step time, and their ratio to outcome-only."""
+    with tempfile.TemporaryDirectory() as folder:
+        labels = Path(folder) / "labels.jsonl"
+        labels.write_text("\n".join(map(json.dumps, LABELS)), encoding="utf-8")
+        chosen = {name: kind for name, kind in KINDS.items() if not only or name == "outcome" or name.split()[0] in only or name in only}
+        data = {name: [f"reward.data={labels}"] if name.startswith("labelled") else [] for name in chosen}
+        arms = {name: steps([*settings, *data[name]], warm) for name, (_, settings) in chosen.items()}
+        seconds: dict[str, list[float]] = {name: [] for name in arms}
+        for number in range(num_steps + 1):
+            for name, arm in arms.items():
+                taken = next(arm).metrics["time/step_s"]
+                if number:  # the first step makes the judge
+                    seconds[name].append(taken)
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    base = medians["outcome"]
+    return {name: {"step_s": round(m, 3), "ratio": round(m / base, 2), "limit": KINDS[name][0]} for name, m in medians.items()}
+
+
+def memory(model: str) -> dict[str, dict[str, float]]:
+    """Peak memory of two training steps over that of the same without judge and reference, each in a process of its own."""
+    peaks = {}
+    for name in PLACES:
+        said = subprocess.run([sys.executable, __file__, "--place", name, "--model", model], check=True, capture_output=True, text=True)
+        peaks[name] = float(said.stdout.strip().splitlines()[-1])
+    alone = peaks["policy alone"]
+    return {name: {"peak_mib": round(peak), "ratio": round(peak / alone, 3), "limit": MEMORY} for name, peak in peaks.items()}
+
+
+def peak_mib(name: str, model: str) -> float:
+    """Of this process after two steps."""
+    adapters = [f"engine.model={model}", "engine.policy=lora"] if model else ["engine.policy=lora"]
+    kind = ["engine.kind=local"] if model else []
+    small = ["domain.products=200", "cloning.steps=0", "steps=2", "rollout.groups=2", "rollout.group_size=4", "rollout.turns=3"]
+    config = load("quick", [*kind, *adapters, *PLACES[name], *small])
+    for _ in build(config).trainer.run():
+        pass
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 * (1024 if sys.platform == "darwin" else 1))
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--warm", type=int, default=300, help="demonstration steps before, so that groups are mixed")
+    parser.add_argument("--only", default="", help="kinds, separated by commas")
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--model", default="smollm2-135m-instruct", help='of --memory; "" is the tiny model')
+    parser.add_argument("--place", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.place:
+        print(peak_mib(args.place, args.model))
+    elif args.memory:
+        print(json.dumps(memory(args.model), indent=1))
+    else:
+        print(json.dumps(times(args.steps, args.warm, [one for one in args.only.split(",") if one]), indent=1))
+
+
+if __name__ == "__main__":
+    main()
