@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from stepwell.evaluation.evaluate import Evaluation, evaluate, pass_at
     from stepwell.evaluation.intervals import Interval
+    from stepwell.judge_evaluation import JudgeEvaluation, evaluate_judge
     from stepwell.protocols import (
         Assign,
         Curriculum,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from stepwell.run import NothingLeftError, train
     from stepwell.scoring import OpenedJudge, StepScores, open_judge
     from stepwell.solutions import Solution, read_solutions
+    from stepwell.teaching import teach
     from stepwell.trained import Trained, export, open_model, open_run
     from stepwell.trainer import Trainer
     from stepwell.types import (
@@ -99,6 +101,7 @@ __all__ = [
     "Group",
     "Interval",
     "Invalid",
+    "JudgeEvaluation",
     "Loss",
     "Metrics",
     "MissingExtraError",
@@ -133,6 +136,7 @@ __all__ = [
     "build_domain",
     "dump",
     "evaluate",
+    "evaluate_judge",
     "export",
     "load",
     "load_domain",
@@ -142,6 +146,7 @@ __all__ = [
     "parse",
     "pass_at",
     "read_solutions",
+    "teach",
     "train",
 ]
 
@@ -161,6 +166,8 @@ _MODULES = (
     "trained",
     "solutions",
     "scoring",
+    "teaching",
+    "judge_evaluation",
 )
 """Where the names are, those without torch first."""
 
