@@ -9,13 +9,13 @@ from typing import NamedTuple, cast
 from stepwell.config import Config, CustomConfig, GAECredit, LossConfig, OptimizerConfig, RemoteEngineConfig
 from stepwell.credit import needs_of
 from stepwell.crediting import check_states, overlong_of, rule_of, supplied
-from stepwell.curriculum import Uniform
 from stepwell.custom import custom
 from stepwell.domains import build_domain
+from stepwell.drawing import curriculum_of
 from stepwell.experts import Source, demonstrations, difficulty_of, training_task
 from stepwell.judging import judge_learns, reward_of
 from stepwell.losses import Cispo, Clip, Correction, Masked, PolicyLoss, Reinforce, Surrogate, Truncated
-from stepwell.protocols import Assign, Curriculum, Domain, Model
+from stepwell.protocols import Assign, Domain, Model
 from stepwell.speaking import Speaker, build_speaker, load_base, make_chat, optimizer_spec, policy_spec
 from stepwell.trainer import Cloning, Learning, Parts, Schedule, Trainer
 from stepwell.types import Task
@@ -57,7 +57,7 @@ def build(config: Config) -> Built:
         player=speaker.player,
         judge=reward_of(config, world),
         assign=assign,
-        curriculum=_curriculum(config, domain),
+        curriculum=curriculum_of(config, domain, difficulty_of(config)),
         reference=policy.keep if config.loss.kl != "none" or "reference" in needs_of(assign) else None,
     )
     cloning = None
@@ -103,6 +103,7 @@ def _learning(config: Config) -> Learning:
         learn="after" if isinstance(config.credit, GAECredit) else judge_learns(config),
         kl_in_reward=loss.kl_coef if loss.kl != "none" and loss.kl_in == "reward" else None,
         overlong=overlong_of(loss),
+        flat="stop" if isinstance(config.curriculum, CustomConfig) else config.curriculum.flat,
     )
 
 
@@ -123,14 +124,6 @@ def _assign(config: Config, domain: Domain) -> Assign:
     if isinstance(config.credit, CustomConfig):
         return supplied(config, cast(Assign, custom(config.credit, "credit", ("__call__",))))
     return supplied(config, rule_of(config, domain))
-
-
-def _curriculum(config: Config, domain: Domain) -> Curriculum:
-    if isinstance(config.curriculum, CustomConfig):
-        options = {"domain": domain, "seed": config.seed, **config.curriculum.options}
-        verbs = ("draw", "admit", "observe", "state", "restore")
-        return cast(Curriculum, custom(CustomConfig(kind=config.curriculum.kind, options=options), "curriculum", verbs))
-    return Uniform(domain, difficulty_of(config), config.seed)
 
 
 def first_tasks(domain: Domain, split: str, n: int) -> Sequence[Task]:

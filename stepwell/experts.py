@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from stepwell.config import BasketConfig, CaveConfig, Config, MazeConfig, ShopConfig, UniformConfig
+from stepwell.config import BasketConfig, CaveConfig, Config, CustomConfig, MazeConfig, ShopConfig
 from stepwell.demonstrations import read_demonstrations
 from stepwell.errors import ConfigError
 from stepwell.protocols import Domain
@@ -44,7 +44,7 @@ def training_task(config: Config, domain: Domain, number: int, what: str) -> Tas
 
 def difficulty_of(config: Config) -> tuple[float, float]:
     """The range that training tasks are drawn from."""
-    if isinstance(config.curriculum, UniformConfig) and config.curriculum.difficulty is not None:
+    if not isinstance(config.curriculum, CustomConfig) and config.curriculum.difficulty is not None:
         low, high = config.curriculum.difficulty
     elif isinstance(config.domain, ShopConfig | BasketConfig | MazeConfig | CaveConfig):
         low, high = config.domain.difficulty

@@ -14,6 +14,7 @@ from stepwell import checkpoint
 from stepwell.build import Built, build, first_tasks
 from stepwell.config import Config
 from stepwell.configure import dump
+from stepwell.curriculum import Tells
 from stepwell.errors import ConfigError, MissingExtraError, RunError
 from stepwell.evaluation.evaluate import Evaluation, evaluate
 from stepwell.evaluation.intervals import Interval
@@ -160,6 +161,8 @@ class _Conductor:
                 self.tracker.log_episodes(done, result.groups)
         else:
             self._add(_Totals(metrics["time/step_s"]))
+        curriculum = trainer.parts.curriculum
+        self.notes = list(dict.fromkeys([*self.notes, *(curriculum.news() if isinstance(curriculum, Tells) else ())]))
         metrics["time/train_s"] = self.totals.seconds
         if learnt == 0:
             metrics |= self._measure_before()

@@ -97,6 +97,8 @@ class Learning:
     learn: Literal["before", "after"] = "after"
     kl_in_reward: float | None = None
     overlong: Overlong | None = None
+    flat: Literal["stop", "take"] = "stop"
+    """Where the draw budget is spent and too few groups are admitted: raise, or take refused ones."""
 
     def __post_init__(self) -> None:
         if self.old_logprobs == "detached" and self.epochs * self.minibatches > 1:
@@ -274,23 +276,41 @@ def collect(parts: Parts, plan: Learning, seed: tuple[int | str, ...], step: int
     """
     policy = parts.policy.snapshot()
     admitted: list[Group[Episode]] = []
+    refused: list[Group[Episode]] = []
     drawn = 0
     while len(admitted) < plan.groups:
         wanted = plan.groups - len(admitted)
         if drawn + wanted > plan.draw_budget * plan.groups:
-            raise RunError(
-                f"Step {step}: {drawn} groups were drawn and {len(admitted)} admitted by the curriculum; {plan.groups} are needed within "
-                f"a draw budget of {plan.draw_budget} x {plan.groups}. Tasks may be all too easy or all too hard: "
-                "change curriculum.difficulty, loosen its filter, or raise rollout.draw_budget."
-            )
+            if plan.flat == "take" and len(admitted) + len(refused) >= plan.groups:
+                return [*admitted, *refused[:wanted]], drawn
+            raise RunError(_too_few(step, drawn, len(admitted), refused, plan))
         tasks = parts.curriculum.draw(wanted, step)
         if not tasks or len(tasks) != wanted:
             raise ContractViolation(f"The curriculum drew {len(tasks or ())} tasks where {wanted} were asked for; draw(n, step) returns n.")
         played = rollout(parts.domain, tasks, policy, parts.player, group_size=plan.group_size, seed=(*seed, drawn))
         _check_alive(played, step)
         drawn += wanted
-        admitted += [group for group in played if parts.curriculum.admit(group)]
+        for group in played:
+            (admitted if parts.curriculum.admit(group) else refused).append(group)
     return admitted, drawn
+
+
+def _too_few(step: int, drawn: int, admitted: int, refused: Sequence[Group[Episode]], plan: Learning) -> str:
+    """What was found, and what to change (U73)."""
+    outcomes = [[bool(e.verdict.success) for e in group.members if not e.failed and e.verdict.success is not None] for group in refused]
+    solved, failed = sum(bool(one) and all(one) for one in outcomes), sum(bool(one) and not any(one) for one in outcomes)
+    tasks = (
+        "Tasks are too easy: lower the success by a harder curriculum.difficulty"
+        if solved > 2 * failed
+        else "Tasks are too hard: raise the success by an easier curriculum.difficulty or a longer warm start"
+        if failed > 2 * solved
+        else "Tasks are all too easy or all too hard: change curriculum.difficulty"
+    )
+    return (
+        f"Step {step}: {drawn} groups were drawn and {admitted} admitted by the curriculum; {plan.groups} are needed within "
+        f"a draw budget of {plan.draw_budget} x {plan.groups}. Of those refused, all episodes succeed in {solved} and none in {failed}. "
+        f"{tasks}, loosen its filter (curriculum.admit), raise rollout.draw_budget, or train on refused groups (curriculum.flat=take)."
+    )
 
 
 def _judged(reward: ProcessReward, groups: Sequence[Group[Episode]]) -> list[Group[Scored]]:

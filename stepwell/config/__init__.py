@@ -51,7 +51,16 @@ from stepwell.config.judges import (
     TemporalConfig,
 )
 from stepwell.config.learned import EnvironmentRewardConfig, ImplicitConfig, OutcomeRewardConfig
-from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, UniformConfig
+from stepwell.config.learning import (
+    CloningConfig,
+    CurriculumConfig,
+    EntropyCurriculumConfig,
+    LossConfig,
+    PoolsConfig,
+    RolloutConfig,
+    UniformConfig,
+    ZoneConfig,
+)
 from stepwell.config.mixtures import JudgeConfig, MixtureConfig, TrainedConfig
 from stepwell.config.rewards import RewardConfig, each_judge, says_confidence
 from stepwell.config.run import CheckpointConfig, Config, EvaluationConfig, TrackingConfig
@@ -74,6 +83,7 @@ __all__ = [
     "DomainConfig",
     "EngineConfig",
     "EntropyConfig",
+    "EntropyCurriculumConfig",
     "EnvironmentRewardConfig",
     "EvaluationConfig",
     "FittedSettings",
@@ -96,6 +106,7 @@ __all__ = [
     "MonteCarloConfig",
     "OptimizerConfig",
     "OutcomeRewardConfig",
+    "PoolsConfig",
     "PrimeCredit",
     "ProcessSupervisionCredit",
     "ProcessToGoCredit",
@@ -114,6 +125,7 @@ __all__ = [
     "TrainedConfig",
     "UniformConfig",
     "WebShopConfig",
+    "ZoneConfig",
     "each_judge",
     "says_confidence",
 ]

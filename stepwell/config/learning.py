@@ -7,14 +7,17 @@ from typing import Annotated, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from stepwell.config.engines import CloningOptimizerConfig
-from stepwell.config.settings import CUSTOM, Count, CustomConfig, Difficulties, NotNegative, Positive, Settings, Share, kind_of
+from stepwell.config.settings import CUSTOM, Count, CustomConfig, Decay, Difficulties, NotNegative, Positive, Settings, Share, kind_of
 
 __all__ = [
     "CloningConfig",
     "CurriculumConfig",
+    "EntropyCurriculumConfig",
     "LossConfig",
+    "PoolsConfig",
     "RolloutConfig",
     "UniformConfig",
+    "ZoneConfig",
 ]
 
 
@@ -114,15 +117,80 @@ class CloningConfig(Settings):
     optimizer: CloningOptimizerConfig = CloningOptimizerConfig()
 
 
-class UniformConfig(Settings):
+class _CurriculumSettings(Settings):
+    difficulty: Difficulties | None = None
+    """Range of training tasks; None is the domain's."""
+    admit: Literal["all", "mixed", "accuracy"] = "all"
+    """Which groups may train: `mixed` (DAPO) those of which some episodes succeed and some do not; `accuracy` (PRIME) those whose success
+    is in the range."""
+    accuracy: tuple[Share, Share] = (0.2, 0.8)
+    """The range of `admit: accuracy`."""
+    flat: Literal["stop", "take"] = "stop"
+    """Where the draw budget is spent and too few groups may train: stop with a message, or take refused ones."""
+
+
+class UniformConfig(_CurriculumSettings):
     """Tasks of uniformly drawn difficulty."""
 
     kind: Literal["uniform"] = "uniform"
-    difficulty: Difficulties | None = None
-    """Range; None is the domain's."""
+
+
+class _BinSettings(_CurriculumSettings):
+    bins: Annotated[int, Field(ge=2)] = 10
+    """Bins of difficulty whose success is followed."""
+    keep: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """What a step leaves of the counts that success is estimated from."""
+
+
+class EntropyCurriculumConfig(_BinSettings):
+    """Discovery, refinement, mastery, by the entropy of success."""
+
+    kind: Literal["entropy"] = "entropy"
+    gamma: Positive = 4.0
+    """Refinement draws a bin by the entropy of its success to this power."""
+    visits: Count = 4
+    """Groups that discovery plays of every bin, at least."""
+    patience: Count = 3
+    """Steps without a rise of the mean entropy that end discovery."""
+    edge: Annotated[float, Field(gt=0, le=1)] = 0.8
+    """Share of the range that counts as its end: where success there is 0.8, mastery begins."""
+    rehearsal: Decay = 0.2
+    """Share of draws that mastery takes from what is mastered."""
+    drop: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Fall of success in mastered bins that ends mastery."""
+    target: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Expected success of what is drawn."""
+
+
+class ZoneConfig(_BinSettings):
+    """A generator that moves to where success is one half (GenEnv)."""
+
+    kind: Literal["zone"] = "zone"
+    beta: Positive = 20.0
+    """Sharpness of its reward exp(-beta (p - centre)^2)."""
+    kl: Positive = 0.15
+    """Price of leaving the uniform distribution; smaller is narrower."""
+    rate: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """How far a step moves it."""
+    centre: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """The success that is aimed at."""
+
+
+class PoolsConfig(_CurriculumSettings):
+    """A fixed number of tasks, of which those are asked whose success is in a range, and new ones."""
+
+    kind: Literal["pools"] = "pools"
+    size: Count = 512
+    """Tasks in all."""
+    again: Annotated[int, Field(ge=0)] = 50
+    """Steps that a task outside the range rests; 0 is for good."""
 
 
 CurriculumConfig = Annotated[
-    Annotated[UniformConfig, Tag("uniform")] | Annotated[CustomConfig, Tag(CUSTOM)],
+    Annotated[UniformConfig, Tag("uniform")]
+    | Annotated[EntropyCurriculumConfig, Tag("entropy")]
+    | Annotated[ZoneConfig, Tag("zone")]
+    | Annotated[PoolsConfig, Tag("pools")]
+    | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(kind_of),
 ]
