@@ -18,12 +18,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Attributes:
-    timeout_s: Seconds that one answer may take.
-    gone_s: Seconds after which a server that cannot be reached is taken for gone.
-    tries: How often what changes nothing (sampling, log-probs) is asked before a passing fault is taken for a lasting one.
-    pause_s: Seconds before the second try; each further pause is twice as long.
-    look_s: Seconds between looks at whether a server that is still to answer is there.
+    """How long to wait, and how often to ask.
+
+    Attributes:
+        timeout_s: Seconds that one answer may take.
+        gone_s: Seconds after which a server that cannot be reached is taken for gone.
+        tries: How often what changes nothing (sampling, log-probs) is asked before a passing fault is taken for a lasting one.
+        pause_s: Seconds before the second try; each further pause is twice as long.
+        look_s: Seconds between looks at whether a server that is still to answer is there.
     """
 
     timeout_s: float = 1800.0
