@@ -23,6 +23,7 @@ __all__ = ["Session", "Stopped", "StoppedError"]
 Role = Literal["calls", "programs", "examiner"]
 _START_S = 30.0
 _CHUNK = 65536
+_AT_ONCE_S = 0.1
 _GLANCE_S = 0.02
 """The shortest time between two looks at the processor's clock."""
 
@@ -50,26 +51,41 @@ class StoppedError(Exception):
         self.how = how
 
 
-class _Watch:
-    """What a request takes."""
+class _Clock:
+    """What the requests to one process take. Of those that are over at once the processor's clock is not read, which would take longer."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self.began = time.monotonic()
-        self._before = processor_s(pid)
+        self._read, self._unread_s = processor_s(pid), 0.0
+        self.start()
 
-    def used_s(self) -> float:
-        """Seconds of the processor; those by the clock where the processor's cannot be known, and a share of them at least."""
-        passed, after = time.monotonic() - self.began, processor_s(self._pid)
-        if after is None or self._before is None:
-            return passed
-        return max(after - self._before, passed / PATIENCE)
+    def start(self) -> None:
+        """A request begins."""
+        self.began = time.monotonic()
 
     def left_s(self, limit_s: float) -> float:
-        """Of the limit; raises `StoppedError` where nothing is left."""
-        if (left := limit_s - self.used_s()) <= 0:
+        """Of the limit of this request; raises `StoppedError` where nothing is left."""
+        if (left := limit_s - self._used_s(processor_s(self._pid))) <= 0:
             raise StoppedError(Stopped.TIMEOUT, f"no answer within {limit_s:.3g} s")
         return max(left, _GLANCE_S)
+
+    def stop(self) -> float:
+        """A request is over; the seconds that it took."""
+        passed = time.monotonic() - self.began
+        if passed < _AT_ONCE_S:
+            self._unread_s += passed
+            return passed
+        now = processor_s(self._pid)
+        used = self._used_s(now)
+        self._read, self._unread_s = now, 0.0
+        return used
+
+    def _used_s(self, now: float | None) -> float:
+        """Seconds of the processor; by the clock where the processor's cannot be known, and a share of that at least."""
+        passed = time.monotonic() - self.began
+        if now is None or self._read is None:
+            return passed
+        return max(now - self._read - self._unread_s, passed / PATIENCE)
 
 
 class Session:
@@ -85,6 +101,7 @@ class Session:
         self._limits, self._isolation = limits, isolation
         self._buffer = bytearray()
         self._process: Started = isolation.start(limits)
+        self._clock = _Clock(self._process.pid)
         for descriptor in (self._process.requests, self._process.answers, self._process.complaints):
             os.set_blocking(descriptor, False)
         try:
@@ -104,7 +121,7 @@ class Session:
             "need_filter": self._isolation.safe,
         }
         try:
-            line = self._exchange(opening, _START_S, _Watch(self._process.pid))
+            line = self._exchange(opening, _START_S)
         except StoppedError as stopped:
             said = self._complaints() or str(stopped)
             raise SandboxError(f"sandbox: no interpreter could be started in {self._isolation.name}: {said}.") from None
@@ -118,17 +135,17 @@ class Session:
         Raises:
             StoppedError: It did not, within the limits.
         """
-        watch = _Watch(self._process.pid)
+        self._clock.start()
         try:
-            return read(self._exchange(request, min(self._limits.seconds, self._left_s), watch))
+            return read(self._exchange(request, min(self._limits.seconds, self._left_s)))
         except UnreadableError as error:
             raise StoppedError(Stopped.UNREADABLE, str(error)) from None
         finally:
-            self._left_s = max(0.0, self._left_s - watch.used_s())
+            self._left_s = max(0.0, self._left_s - self._clock.stop())
 
-    def _exchange(self, request: Mapping[str, JSON], limit_s: float, watch: _Watch) -> bytes:
+    def _exchange(self, request: Mapping[str, JSON], limit_s: float) -> bytes:
         """Sends a line and waits for one. Neither can block for longer than the limit, whatever the other side does."""
-        deadline = watch.began + limit_s
+        deadline = self._clock.began + limit_s
         rest = memoryview(json.dumps(request).encode() + b"\n")
         poll = select.poll()
         poll.register(self._process.answers, select.POLLIN)
@@ -142,7 +159,7 @@ class Session:
             if len(self._buffer) > self._limits.answer_bytes + _CHUNK:
                 raise StoppedError(Stopped.FLOOD, f"an answer above {self._limits.answer_mib:g} MiB")
             if (wait := deadline - time.monotonic()) <= 0:
-                wait = watch.left_s(limit_s)
+                wait = self._clock.left_s(limit_s)
                 deadline = time.monotonic() + wait
             for descriptor, _ in poll.poll(max(1.0, wait * 1000)):
                 if descriptor == self._process.answers:
