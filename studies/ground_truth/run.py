@@ -4,8 +4,9 @@
     python studies/ground_truth/run.py quality map      # some parts
     python studies/ground_truth/run.py table            # from what is there, runs nothing
 
-Parts: `judges` and `arms` (tuning, on other seeds), `quality`, `weights`, `efficiency`, `map`, `table`. One JSON for each cell and seed under
-results/. It may be killed at any time and started again, also several times at once with different parts: what is there is not run again.
+Parts: `judges` and `arms` (tuning, on other seeds), `quality`, `weights`, `efficiency`, `map`, `table`. One JSON for each cell and seed
+under results/. It may be killed at any time and started again, also several times at once: what is there is not run again, and what another
+process is at is left to it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=HERE, help="folder of results/, table.md and plots/")
     parser.add_argument("--seeds", nargs="*", type=int, help="of the reported parts; default: all of the plan")
     parser.add_argument("--mini", action="store_true", help="a miniature of every part, in seconds")
-    parser.add_argument("--begin", type=float, default=0.0, help="share of a part's list to begin at, for a process beside others")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     scale = parts.Scale.mini() if args.mini else parts.Scale()
@@ -56,8 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             write_report(args.out, scale)
             continue
         jobs = jobs_of(name, args.out / "results", scale)
-        at = int(args.begin * len(jobs))
-        finish([*jobs[at:], *jobs[:at]], say=lambda text: print(text, flush=True))
+        finish(jobs, say=lambda text: print(text, flush=True))
 
 
 if __name__ == "__main__":

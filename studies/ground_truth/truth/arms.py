@@ -42,7 +42,7 @@ from stepwell.rewards.intrinsic import IntrinsicReward, IntrinsicSettings
 from stepwell.rewards.inverse import InverseReward, InverseSettings
 from stepwell.rewards.labelled import Encoded, LabelledReward, LabelledSettings
 from stepwell.rewards.montecarlo import MonteCarloReward, MonteCarloSettings
-from stepwell.rewards.outcome import OutcomeReward, paid
+from stepwell.rewards.outcome import OutcomeReward, Pay, paid
 from stepwell.rewards.soft_q import SoftQReward, SoftQSettings
 from stepwell.rewards.temporal import TemporalReward, TemporalSettings
 from stepwell.types import Bools, Episode, Floats, Group, Scored
@@ -51,7 +51,7 @@ from truth.world import TIE, Player, StudyError
 __all__ = ["CLONING", "EXPERTS", "JUDGES", "LEARN_FIRST", "OUTCOME_ONLY", "Oracle", "Setting", "Stage", "judge_of", "rule_of", "scores_of"]
 
 Setting = Mapping[str, float | str]
-_PAY = "score"
+_PAY: Pay = "score"
 LABELLED_EPISODES = 32
 """That the labelled judge has the steps of; they count as episodes."""
 
@@ -201,7 +201,7 @@ def _soft_q(stage: Stage, name: str, setting: Setting) -> ProcessReward:
 
 
 def _labelled(stage: Stage, name: str, setting: Setting) -> ProcessReward:
-    """Steps of the starting policy's episodes. The label says whether the step was good for it: 1, 0, or 1/2 where it made no difference."""
+    """Steps of the starting policy's episodes. Labels say whether a step was good for it: 1, 0, or 1/2 for no difference."""
     world = stage.player.world
     now = world.values(stage.player.chosen_XA)
     lessons = []

@@ -13,7 +13,7 @@ from stepwell.types import Floats
 from truth.trail import DOORS, Trail, TrailDomain, skill
 from truth.world import Grader, World
 
-__all__ = ["BEGIN", "Cell", "Start", "start_of", "trail_of"]
+__all__ = ["BEGIN", "Cell", "Outcome", "Start", "start_of", "trail_of"]
 
 Outcome = Literal["graded", "common", "rare"]
 Kind = Literal["trail", "maze", "cave"]

@@ -52,7 +52,7 @@ class Scale(NamedTuple):
     tuning_budget: int = plan.TUNING_BUDGET
     steps: int = plan.QUALITY_STEPS
     judge_steps: int = 30
-    repeats: int = 60
+    repeats: int = 40
     quality: Sequence[Cell] = plan.QUALITY
     efficiency: Sequence[Cell] = plan.EFFICIENCY
     cells: Sequence[Cell] = plan.MAP
@@ -61,7 +61,7 @@ class Scale(NamedTuple):
     map_arms: Sequence[str] = plan.MAP_ARMS
     rates: Sequence[float] = plan.RATES
     judge_settings: Sequence[Setting] = tuple(plan.judge_settings())
-    horizons: Sequence[int] = (2, 4, 8, 16, 32)
+    horizons: Sequence[int] = (2, 4, 8, 16)
 
     @classmethod
     def mini(cls) -> Scale:
@@ -148,7 +148,7 @@ def arm_jobs(results: Path, scale: Scale) -> list[Job]:
                 made.append({"setting": dict(whole), "areas": areas})
         return made
 
-    return [(results / "arms" / f"{cell.name}--{arm}.json", partial(job, cell, arm)) for cell in scale.anchors for arm in scale.arms]
+    return [(results / "arms" / f"{cell.name}--{arm}.json", partial(job, cell, arm)) for cell in scale.anchors for arm in scale.arms if arm in plan.arms_at(cell)]
 
 
 def chosen(results: Path, cell: Cell, arm: str) -> Setting:

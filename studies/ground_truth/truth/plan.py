@@ -1,15 +1,16 @@
 """What is run: cells, arms, what is tuned, and on which seeds.
 
-Every arm, with or without a judge, has the same six settings to choose from: three learning rates by two of what matters most to it. A judge's
-own learning rate and what it sees are chosen before, by the AUC of its scores. Seeds of tuning are none of those that are reported.
+Every arm, with or without a judge, has the same six settings to choose from: three learning rates by two of what matters most to it. A
+judge's own learning rate and what it sees are chosen before, by the AUC of its scores. Seeds of tuning are none of those that are reported.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 from truth.arms import CLONING, JUDGES, OUTCOME_ONLY, Setting
-from truth.cells import Cell
+from truth.cells import Cell, Outcome
 
 __all__ = [
     "ANCHORS",
@@ -74,6 +75,11 @@ JUDGE_TUNING = Cell(8, "rare", 0.0)
 ANCHORS = (Cell(8, "rare", 0.0), Cell(8, "rare", 0.4), Cell(8, "graded", 0.4))
 
 
+def arms_at(anchor: Cell) -> Sequence[str]:
+    """Arms that are tuned there: all, but for the anchor that cells of the map alone go back to."""
+    return MAP_ARMS if anchor == ANCHORS[1] else ARMS
+
+
 def anchor_of(cell: Cell) -> Cell:
     """Where the settings of a cell were tuned: a short trail of the same kind of outcome."""
     if cell.outcome == "graded":
@@ -81,40 +87,23 @@ def anchor_of(cell: Cell) -> Cell:
     return ANCHORS[1] if cell.noise else ANCHORS[0]
 
 
-QUALITY = (
-    Cell(16, "rare", 0.0),
-    Cell(16, "rare", 0.4),
-    Cell(16, "graded", 0.0),
-    Cell(12, "rare", 0.0, kind="maze"),
-    Cell(8, "graded", 0.0, kind="cave"),
-)
-QUALITY_STEPS = 42
-EFFICIENCY = (Cell(16, "rare", 0.0), Cell(16, "graded", 0.4), Cell(12, "rare", 0.0, kind="maze"))
-MAP_ARMS = (
-    "grpo",
-    "rloo",
-    "gigpo",
-    "oracle",
-    "implicit",
-    "soft_q",
-    "repirl_own",
-    "temporal",
-    "labelled",
-    "repirl",
-    "cloning",
-)
+QUALITY = (Cell(16, "rare", 0.0), Cell(12, "rare", 0.0, kind="maze"), Cell(8, "graded", 0.4))
+QUALITY_STEPS = 36
+EFFICIENCY = (Cell(8, "graded", 0.4), Cell(8, "rare", 0.0), Cell(12, "rare", 0.0, kind="maze"))
+MAP_ARMS = ("grpo", "gigpo", "oracle", "implicit", "repirl_own", "temporal", "labelled", "repirl")
 
 
 def _map() -> list[Cell]:
     """All cells of the map, those that matter most first."""
-    outcomes = ("rare", "graded", "common")
-    cells = [Cell(horizon, o, 0.0) for horizon in (16, 4, 8) for o in outcomes]
-    cells += [Cell(horizon, o, 0.4) for horizon in (4, 16) for o in outcomes]
-    cells += [Cell(16, o, 0.2) for o in outcomes]
+    outcomes: tuple[Outcome, ...] = ("rare", "graded")
+    cells = [Cell(8, o, n) for n in (0.0, 0.4) for o in outcomes]
+    cells += [Cell(16, o, n) for n in (0.0, 0.4) for o in outcomes]
+    cells += [Cell(4, o, n) for n in (0.0, 0.4) for o in outcomes]
+    cells += [Cell(8, "common", n) for n in (0.0, 0.4)]
+    cells += [Cell(8, "graded", 0.4, size) for size in (4, 16)]
     cells += [Cell(32, o, 0.0) for o in outcomes]
-    cells += [Cell(16, o, n, size) for o, n in (("rare", 0.0), ("graded", 0.4)) for size in (4, 16)]
-    cells += [Cell(16, o, 0.0, forgiven=0.0) for o in ("rare", "common")]
-    cells += [Cell(64, o, 0.0) for o in ("rare", "graded")]
+    cells += [Cell(8, "rare", 0.0, size) for size in (4, 16)]
+    cells += [Cell(8, "rare", 0.0, forgiven=0.0), Cell(64, "rare", 0.0)]
     return cells
 
 

@@ -53,10 +53,10 @@ def weighed(horizon: int, seed: int, repeats: int) -> JSON:
         logs = []
         for _ in range(repeats):
             episodes = all_episodes(player.play(1, size))
-            met = _Met(world, episodes, reward_XA)
+            batch = _Met(world, episodes, reward_XA)
             for scheme in SCHEMES:
-                met_D, effective = met.estimate(scheme, turn_X)
-                estimates[scheme].append(met_D)
+                found_D, effective = batch.estimate(scheme, turn_X)
+                estimates[scheme].append(found_D)
                 ess[scheme].append(effective)
             logs.append(_log_z(world, episodes, reward_XA))
         for scheme in SCHEMES:

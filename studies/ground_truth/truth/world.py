@@ -2,8 +2,8 @@
 
 `explore` plays the real environment once; from then on an episode is a way through its graph, with the replies that the environment gave.
 An episode's tokens are, for each turn, a mark, the state, a mark, the observation (one token for each text) and the action (one token for
-each word). A table with a window of two tokens sees the observation, and the action where it is asked after it; that is the policy. One with
-a window of four sees the state besides: a judge may know what the policy forgets, as a reader of the whole transcript does.
+each word). A table with a window of two tokens sees the observation, and the action where it is asked after it; that is the policy. One
+with a window of four sees the state besides: a judge may know what the policy forgets, as a reader of the whole transcript does.
 
 Legend: N episode, H turn, X state, A action, S step.
 """
