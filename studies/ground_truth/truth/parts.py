@@ -21,8 +21,8 @@ from truth.world import StudyError
 
 __all__ = [
     "Scale",
-    "arm_jobs",
     "area",
+    "arm_jobs",
     "chosen",
     "chosen_judges",
     "efficiency_jobs",
@@ -148,7 +148,12 @@ def arm_jobs(results: Path, scale: Scale) -> list[Job]:
                 made.append({"setting": dict(whole), "areas": areas})
         return made
 
-    return [(results / "arms" / f"{cell.name}--{arm}.json", partial(job, cell, arm)) for cell in scale.anchors for arm in scale.arms if arm in plan.arms_at(cell)]
+    return [
+        (results / "arms" / f"{cell.name}--{arm}.json", partial(job, cell, arm))
+        for cell in scale.anchors
+        for arm in scale.arms
+        if arm in plan.arms_at(cell)
+    ]
 
 
 def chosen(results: Path, cell: Cell, arm: str) -> Setting:

@@ -35,9 +35,8 @@ def finish(jobs: Sequence[Job], *, say: Callable[[str], None] = print) -> None:
             number += 1
             left = [job for job in left if not job[0].exists()]
             spent = time.monotonic() - start
-            say(
-                f"{path.parent.name}/{path.stem}: {number} made in {spent:.0f} s, {len(left)} left, {spent / number * len(left):.0f} s to go"
-            )
+            to_go = spent / number * len(left)
+            say(f"{path.parent.name}/{path.stem}: {number} made in {spent:.0f} s, {len(left)} left, {to_go:.0f} s to go")
         left = [job for job in left if not job[0].exists()]
 
 

@@ -70,7 +70,7 @@ class CellRuns:
 
     @property
     def baseline(self) -> Arm:
-        """The best outcome-only arm here: the fewest episodes to the target, then the largest area; chosen by the seeds that are reported."""
+        """The best outcome-only arm: the fewest episodes to the target, then the largest area; chosen by the seeds that are reported."""
         return self.best([arm for arm in OUTCOME_ONLY if arm in self.arms])
 
     def best(self, names: Sequence[str]) -> Arm:
