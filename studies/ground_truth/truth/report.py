@@ -102,8 +102,8 @@ def _weights(results: Path) -> str:
     if not rows:
         return ""
     words = (
-        "The gradient of log Z by the step rewards, estimated from a batch of the policy's episodes. Bias, spread (standard deviation) and root "
-        "mean square error as shares of the length of the true gradient; for log Z itself in nats."
+        "The gradient of log Z by the step rewards, estimated from a batch of the policy's episodes. Bias, spread (standard deviation) and "
+        "root mean square error as shares of the length of the true gradient; for log Z itself in nats."
     )
     return "\n\n".join(["## Importance weights", words, _table(["horizon", "batch", "weights", "bias", "spread", "error", "ESS"], rows)])
 
@@ -150,9 +150,9 @@ def _map(cells: Sequence[CellRuns]) -> str:
             row.append(f"{runs.best(names).name} {_times(runs.saving(runs.best(names)))}" if names else "")
         rows.append(row)
     words = (
-        "Episodes of the best outcome-only arm over those of the oracle, of the best judge taught by outcomes, and of the best that is told "
-        f"more ({', '.join(EXPERTS)}), to a success of {plan.TARGET}. Above 1: process rewards pay. `>`: the outcome-only arm did not always get "
-        "there; the best are chosen by the seeds that are reported."
+        "Episodes of the best outcome-only arm over those of the oracle, of the best judge taught by outcomes, and of the best that is "
+        f"told more ({', '.join(EXPERTS)}), to a success of {plan.TARGET}. Above 1: process rewards pay. `>`: the outcome-only arm did not "
+        "always get there; the best are chosen by the seeds that are reported."
     )
     head = ["world", "steps", "outcome", "noise", "group", "forgiven", "seeds", "best outcome-only", "episodes"]
     return f"{words}\n\n{_table([*head, 'oracle', 'best judge from outcomes', 'best judge told more'], rows)}"
