@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 from stepwell.config import Config, CustomConfig, GAECredit, LossConfig, OptimizerConfig, RemoteEngineConfig
 from stepwell.credit import needs_of
-from stepwell.crediting import check_states, overlong_of, rule_of, supplied
+from stepwell.crediting import check_states, overlong_of, rule_of, shaping_of, supplied
 from stepwell.custom import custom
 from stepwell.domains import build_domain
 from stepwell.drawing import curriculum_of
@@ -58,6 +58,7 @@ def build(config: Config) -> Built:
         judge=reward_of(config, world),
         assign=assign,
         curriculum=curriculum_of(config, domain, difficulty_of(config)),
+        shaping=shaping_of(config),
         reference=policy.keep if config.loss.kl != "none" or "reference" in needs_of(assign) else None,
     )
     cloning = None

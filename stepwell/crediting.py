@@ -52,6 +52,7 @@ from stepwell.credit import (
     by_turn,
     needs_of,
 )
+from stepwell.credit.reshape import Shaping
 from stepwell.credit.shaping import Overlong
 from stepwell.errors import ConfigError, nearest
 from stepwell.protocols import Assign, Domain
@@ -59,7 +60,7 @@ from stepwell.rewards.outcome import Pay, paid
 from stepwell.rollout import answered, began
 from stepwell.types import Ending, EndingKind, Episode, Task, Turn
 
-__all__ = ["check_states", "gae", "overlong_of", "replayer", "rule_of", "segment_of", "supplied"]
+__all__ = ["check_states", "gae", "overlong_of", "replayer", "rule_of", "segment_of", "shaping_of", "supplied"]
 
 _BASELINES: dict[str, Baseline | None] = {
     "grpo": Standardised(),
@@ -120,6 +121,11 @@ def gae(credit: GAECredit) -> GAE:
 def overlong_of(loss: LossConfig) -> Overlong | None:
     """What outcomes are charged with for length; None is nothing."""
     return None if loss.overlong_limit is None else Overlong(loss.overlong_limit, loss.overlong_buffer, loss.overlong_penalty)
+
+
+def shaping_of(config: Config) -> Shaping | None:
+    """What happens to step rewards before credit; None where nothing does."""
+    return Shaping(**config.shaping.model_dump(), turns=config.rollout.turns) if config.shaping.is_on else None
 
 
 def segment_of(config: Config) -> Segment:

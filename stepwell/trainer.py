@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from stepwell.credit import credit_metrics, needs_of
+from stepwell.credit.reshape import Shaping, shaped_metrics, with_raw
 from stepwell.credit.shaping import Overlong, charge_kl, charge_metrics
 from stepwell.engine.batch import episode_rows, join, policy_rows
 from stepwell.errors import ConfigError, ContractViolation, RunError
@@ -123,6 +124,8 @@ class Parts(NamedTuple):
     curriculum: Curriculum
     reference: Callable[[], KeptPolicy] | None = None
     """For a KL term: called when reinforcement learning begins."""
+    shaping: Shaping | None = None
+    """Of step rewards, between the judge and the credit rule."""
 
 
 class StepResult(NamedTuple):
@@ -220,8 +223,12 @@ class Trainer:
             scored = _with_old(parts.policy, scored)
         clock.lap("time/score_s")
         charged = plan.overlong(scored) if plan.overlong is not None else scored
-        credited = parts.assign(charged)
+        shaped = parts.shaping(charged) if parts.shaping is not None else charged
+        credited = parts.assign(shaped)
         _check_complete("The credit rule", groups, [[member.scored.episode for member in group.members] for group in credited or ()])
+        if parts.shaping is not None:
+            credited = with_raw(credited, charged)
+            metrics |= shaped_metrics(shaped)
         if plan.kl_in_reward is not None:
             credited = charge_kl(_with_old_credited(parts.policy, credited), plan.kl_in_reward)
         metrics |= credit_metrics(credited) | charge_metrics(scored, charged, credited)
@@ -250,7 +257,16 @@ class Trainer:
     def state(self) -> dict[str, JSON]:
         """All else that the next step depends on."""
         reward = self._reward.state() if isinstance(self._reward, RewardLearner) else {}
-        return {"done": self.done, "learning": self._reward is not None, "curriculum": self.parts.curriculum.state(), "reward": reward}
+        return {
+            "done": self.done,
+            "learning": self._reward is not None,
+            "curriculum": self.parts.curriculum.state(),
+            "reward": reward,
+            "shaping": self._shaping_state(),
+        }
+
+    def _shaping_state(self) -> dict[str, JSON]:
+        return self.parts.shaping.state() if self.parts.shaping is not None else {}
 
     def restore(self, state: Mapping[str, JSON], load: Callable[[Mapping[str, Saveable]], None]) -> None:
         """Goes on from `state`; `load` restores the weights of `models()`."""
@@ -261,6 +277,9 @@ class Trainer:
             self._begin_learning()
         load(self.models())
         self.parts.curriculum.restore(curriculum)
+        shaping = state.get("shaping")
+        if self.parts.shaping is not None and isinstance(shaping, Mapping):
+            self.parts.shaping.restore(shaping)
         if isinstance(self._reward, RewardLearner):
             self._reward.restore(reward)
 

@@ -15,6 +15,7 @@ __all__ = [
     "DomainConfig",
     "InterruptionsConfig",
     "MazeConfig",
+    "QuestionsConfig",
     "ShopConfig",
     "WebShopConfig",
 ]
@@ -152,6 +153,26 @@ class MazeConfig(_LayoutSettings):
     """What the first observation shows: the whole map, or where one is and where the goal is."""
 
 
+class QuestionsConfig(Settings):
+    """Questions of a benchmark (see `stepwell problems`), one message each; with chat.codec=text and rollout.turns=1."""
+
+    kind: Literal["questions"] = "questions"
+    problems: str
+    """The set that is measured on, such as math500."""
+    data: str | None = None
+    """Its file; none is the hub."""
+    train: str | None = None
+    """The set that training draws from, such as gsm8k-train; none is for measuring alone."""
+    train_data: str | None = None
+    """Its file; none is the hub."""
+    reads: Literal["boxed", "any"] = "boxed"
+    """Where the answer stands: in the last box alone, or by any sign of an answer. Train with `boxed`."""
+    limit_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
+    """Seconds of processor time that comparing an answer may take."""
+    unanswered: Literal["refuse", "drop"] = "refuse"
+    """What becomes of problems without an answer."""
+
+
 class CaveConfig(_LayoutSettings):
     """A cave with one-way passages, dead ends and treasures of different worth; the policy decides when to stop."""
 
@@ -164,6 +185,7 @@ DomainConfig = Annotated[
     | Annotated[WebShopConfig, Tag("webshop")]
     | Annotated[MazeConfig, Tag("maze")]
     | Annotated[CaveConfig, Tag("cave")]
+    | Annotated[QuestionsConfig, Tag("questions")]
     | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(kind_of),
 ]

@@ -16,6 +16,7 @@ __all__ = [
     "LossConfig",
     "PoolsConfig",
     "RolloutConfig",
+    "ShapingConfig",
     "UniformConfig",
     "ZoneConfig",
 ]
@@ -103,6 +104,32 @@ class LossConfig(Settings):
                 f"loss.overlong_buffer is {self.overlong_buffer} and loss.overlong_limit {self.overlong_limit}; at most the limit"
             )
         return self
+
+
+class ShapingConfig(Settings):
+    """Step rewards between the judge and the credit rule, in the order of these settings; by default they are left alone."""
+
+    weights: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    """Component -> its weights at the first turn and at the last (EVO-RAG); one that is not named keeps weight 1."""
+    potential: bool = False
+    """What the judge says is the value of the state after a step, and its change is the reward: the optimal policy stays what it was."""
+    discount: Share = 1.0
+    """Of potentials."""
+    normalise: Literal["none", "batch", "running"] = "none"
+    """Division by the root mean square over steps: of the batch, or over the run so far."""
+    clip: Positive | None = None
+    """Bound of a step's reward, in size."""
+    horizon: Literal["none", "mean", "reference"] = "none"
+    """`mean`: divided by the number of steps; `reference`: multiplied by min(1, reference / steps)."""
+    reference: Count = 5
+    """Steps, for `horizon: reference`."""
+    cap: Positive | None = None
+    """Bound of an episode's sum, in size. Below 1/2, with outcomes 0 and 1, no failed episode gets more than one that succeeds."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is shaped."""
+        return bool(self.weights or self.potential or self.clip or self.cap or self.normalise != "none" or self.horizon != "none")
 
 
 class CloningConfig(Settings):

@@ -10,18 +10,21 @@ from stepwell.config.credits import (
     CounterfactualCredit,
     CreditConfig,
     GAECredit,
+    GroupCredit,
     IStarCredit,
     MinFormCredit,
     PrimeCredit,
     ProcessSupervisionCredit,
     ProcessToGoCredit,
+    ReinforcePPBaselineCredit,
     ReinforcePPCredit,
     RePIRLCredit,
+    SuffixCredit,
 )
 from stepwell.config.domains import DomainConfig, ShopConfig
 from stepwell.config.engines import ChatConfig, EngineConfig, OptimizerConfig, TinyEngineConfig
 from stepwell.config.learned import ImplicitConfig
-from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, UniformConfig
+from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, ShapingConfig, UniformConfig
 from stepwell.config.rewards import RewardConfig, each_judge, says_confidence
 from stepwell.config.settings import Count, CustomConfig, Settings, folder_name
 
@@ -75,6 +78,7 @@ class Config(Settings):
     rollout: RolloutConfig = RolloutConfig()
     reward: RewardConfig = ImplicitConfig()
     credit: CreditConfig = IStarCredit()
+    shaping: ShapingConfig = ShapingConfig()
     loss: LossConfig = LossConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     cloning: CloningConfig = CloningConfig()
@@ -88,6 +92,7 @@ class Config(Settings):
         """Settings that exclude each other."""
         groups = self.rollout.groups
         self._check_credit()
+        self._check_shaping()
         updates = self.loss.epochs * self.loss.minibatches
         if updates > 1 and self.loss.old_logprobs == "detached":
             raise ValueError(f"loss.old_logprobs is 'detached' with {updates} updates on a batch; set it to 'trainer' (or 'sampler')")
@@ -104,6 +109,15 @@ class Config(Settings):
                     f"{setting}.model is {model!r} and engine.policy {policy!r}; adapters need a frozen base: both lora, or both full"
                 )
         return self
+
+    def _check_shaping(self) -> None:
+        """Whether there are step rewards to shape, and a credit rule that reads them."""
+        deaf = isinstance(self.credit, GroupCredit | ReinforcePPBaselineCredit | SuffixCredit | CounterfactualCredit)
+        if self.shaping.is_on and (self.reward.kind == "outcome" or deaf):
+            raise ValueError(
+                f"shaping changes step rewards, and with reward {self.reward.kind!r} and credit {self.credit.kind!r} nothing reads any; "
+                "leave shaping out, or choose a reward and a credit rule of steps, such as 'implicit' and 'istar'"
+            )
 
     def _check_credit(self) -> None:
         """Whether the rule has something to compare with, and the rewards that it is made of."""

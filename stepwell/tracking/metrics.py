@@ -166,7 +166,8 @@ def episode_metrics(groups: Sequence[Group[Episode]], area: str = "rollout") -> 
     def share_ending(kind: EndingKind) -> float:
         return mean_present(float(episode.ending.kind is kind) for episode in every).mean
 
-    return {
+    interrupted = [e for e in sound if e.verdict.success is not None and any(turn.reply.event is not None for turn in e.turns)]
+    return _interrupted(interrupted, sound, area) | {
         f"{area}/episodes": float(len(every)),
         f"{area}/success": mean_present(None if e.verdict.success is None else float(e.verdict.success) for e in sound).mean,
         f"{area}/score": mean_present(e.verdict.score for e in sound).mean,
@@ -178,6 +179,19 @@ def episode_metrics(groups: Sequence[Group[Episode]], area: str = "rollout") -> 
         f"{area}/turn_limit": share_ending(EndingKind.TURN_LIMIT),
         f"{area}/truncated": share_ending(EndingKind.TRUNCATED),
         f"{area}/failed": share_ending(EndingKind.FAILED),
+    }
+
+
+def _interrupted(interrupted: Sequence[Episode], sound: Sequence[Episode], area: str) -> Metrics:
+    """What came of episodes in which something happened; nothing where nothing did."""
+    if not interrupted:
+        return {}
+    first = [next(n for n, turn in enumerate(e.turns) if turn.reply.event is not None) for e in interrupted]
+    after = [float(len(e.turns) - 1 - at) for e, at in zip(interrupted, first, strict=True) if e.verdict.success]
+    return {
+        f"{area}/interrupted": len(interrupted) / len(sound),
+        f"{area}/recovered": mean_present(float(bool(e.verdict.success)) for e in interrupted).mean,
+        f"{area}/recovery_turns": mean_present(after).mean,
     }
 
 
