@@ -106,6 +106,7 @@ def test_a_tuple_stands_for_a_list_where_that_is_the_rule() -> None:
     [
         '{"set": [1, 1]}',
         '{"set": [1, 3]}',
+        '{"set": [1, 2, 1]}',
         '{"set": [1]}',
         '{"set": [[1], 2]}',
         '{"set": 1}',

@@ -111,15 +111,11 @@ BY_NAME_SPACES = {
     "maybe_read_the_memory_of_the_parent", "maybe_mount",
 }  # fmt: skip
 BY_THE_FILTER = {
-    "connect",
-    "fork",
-    "leave_a_daemon",
-    "run_a_program",
-    "signal_the_parent",
-    "ask_to_be_traced",
-    "write_a_file",
-    "lift_a_limit",
-}
+    "connect", "connect_to_a_unix_socket", "send_a_datagram", "listen", "fork", "leave_a_daemon", "spawn", "run_a_program", "run_a_shell",
+    "signal_the_parent", "signal_a_group", "follow_a_process", "ask_to_be_traced", "write_a_file", "write_to_memory_without_limit",
+    "take_memory_that_no_limit_counts", "lift_a_limit", "maybe_make_a_name_space", "maybe_mount", "maybe_keep_a_key", "maybe_use_io_uring",
+    "maybe_read_the_memory_of_the_parent_by_a_call",
+}  # fmt: skip
 
 
 def test_name_spaces_hold_without_the_filter(host: Host) -> None:
