@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from stepwell.config import CUSTOM, BasketConfig, CaveConfig, Config, DomainConfig, MazeConfig, ShopConfig, WebShopConfig
+from stepwell.config import CUSTOM, BasketConfig, CaveConfig, Config, DomainConfig, MazeConfig, QuestionsConfig, ShopConfig, WebShopConfig
 from stepwell.errors import ConfigError, nearest
 from stepwell.presets import PRESETS, preset
 
@@ -157,7 +157,7 @@ def _split(override: str) -> tuple[list[str], str]:
     if not equals or not all(part.strip() for part in key.split(".")):
         raise ConfigError(f"{override!r} is no setting; write key=value, such as rollout.groups=8.")
     parts = key.split(".")
-    domains = (ShopConfig, BasketConfig, WebShopConfig, MazeConfig, CaveConfig)
+    domains = (ShopConfig, BasketConfig, WebShopConfig, MazeConfig, CaveConfig, QuestionsConfig)
     if parts[0] not in Config.model_fields and any(parts[0] in one.model_fields for one in domains):
         parts = ["domain", *parts]
     return parts, text

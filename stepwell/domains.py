@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TypedDict, cast
 
-from stepwell.config import BasketConfig, CaveConfig, CustomConfig, DomainConfig, MazeConfig, ShopConfig
+from stepwell.config import BasketConfig, CaveConfig, CustomConfig, DomainConfig, MazeConfig, QuestionsConfig, ShopConfig
 from stepwell.custom import custom
+from stepwell.datasets.benchmarks import BENCHMARKS, read_problems
 from stepwell.envs.cave import CaveDomain
 from stepwell.envs.interrupt import Events, Interrupted, Plan
 from stepwell.envs.maze import MazeDomain
+from stepwell.envs.questions import Questions, QuestionsDomain
 from stepwell.envs.shop import BasketDomain, ShopDomain
 from stepwell.envs.shop.axes import FixedAxes
 from stepwell.envs.shop.basket import BasketShop
@@ -27,7 +30,7 @@ def build_domain(config: DomainConfig) -> Domain:
         ConfigError: A setting that cannot work here.
     """
     domain, events = _domain(config)
-    if isinstance(config, CustomConfig) or not config.interruptions.kinds:
+    if isinstance(config, CustomConfig | QuestionsConfig) or not config.interruptions.kinds:
         return domain
     return Interrupted(domain, Plan(**config.interruptions.model_dump()), events)
 
@@ -46,8 +49,19 @@ def _domain(config: DomainConfig) -> tuple[Domain, Events | None]:
         return MazeDomain(seed=config.seed, difficulty=config.difficulty, num_test_tasks=config.test_tasks, view=config.view), None
     if isinstance(config, CaveConfig):
         return CaveDomain(seed=config.seed, difficulty=config.difficulty, num_test_tasks=config.test_tasks), None
+    if isinstance(config, QuestionsConfig):
+        return _questions(config), None
     settings = config.model_dump(exclude={"kind", "interruptions"})
     return WebShopDomain(WebShopSettings(**settings)), None
+
+
+def _questions(config: QuestionsConfig) -> QuestionsDomain:
+    def read(name: str, file: str | None) -> Questions:
+        problems = read_problems(name, Path(file) if file else None, unanswered=config.unanswered)
+        return Questions(tuple(problems), BENCHMARKS[name].graded_by)
+
+    trained = None if config.train is None else read(config.train, config.train_data)
+    return QuestionsDomain(read(config.problems, config.data), trained, reads=config.reads, limit_s=config.limit_s)
 
 
 class _Shared(TypedDict):

@@ -32,7 +32,11 @@ def evaluate(
     ],
     settings: Settings = None,
     domain: Annotated[
-        str | None, typer.Option(help="Where to play (see `stepwell domains`); by default where the run was trained.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Where to play (see `stepwell domains`), or a benchmark (`stepwell problems`); by default where the run was trained.",
+            show_default=False,
+        ),
     ] = None,
     split: Annotated[str, typer.Option(help="Tasks of this split, from its first on.")] = "test",
     episodes: Annotated[
@@ -56,6 +60,7 @@ def evaluate(
     stepwell eval runs/quick-0 --greedy
     stepwell eval runs/quick-0 difficulty=[0.5,1.0] --k 1,8
     stepwell eval smollm2-135m-instruct --domain webshop data=DIR --episodes 50
+    stepwell eval MODEL --domain math500 --k 1,8,16 rollout.max_tokens=2048
     """
     from stepwell.build import first_tasks
     from stepwell.evaluation.evaluate import evaluate as measure
@@ -87,6 +92,7 @@ def _open(target: str, domain: str | None, settings: Sequence[str], checkpoint: 
     from stepwell.trained import open_model, open_run
 
     path = Path(target)
+    domain, settings = _benchmark(domain, settings)
     if (path / "config.yaml").exists():
         moved = [] if domain is None else [f"domain.kind={domain}"]
         return open_run(path, [*moved, *settings], checkpoint="best" if checkpoint == "best" else "last")
@@ -97,6 +103,15 @@ def _open(target: str, domain: str | None, settings: Sequence[str], checkpoint: 
     if domain is None:
         raise ConfigError(f"{target} is no run's folder, so it is taken for a model; say where it is to play with --domain NAME.")
     return open_model(target, domain, settings)
+
+
+def _benchmark(domain: str | None, settings: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+    """A benchmark in the place of a domain is the domain of its questions."""
+    from stepwell.datasets.benchmarks import BENCHMARKS
+
+    if domain not in BENCHMARKS:
+        return domain, settings
+    return "questions", [f"domain.problems={domain}", "chat.codec=text", "rollout.turns=1", *settings]
 
 
 def _ks(text: str) -> list[int]:

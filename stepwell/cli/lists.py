@@ -27,13 +27,14 @@ def presets(json: Json = False) -> None:
 @told
 def domains(json: Json = False) -> None:
     """List the domains, and with --json their settings."""
-    from stepwell.config import BasketConfig, CaveConfig, CustomConfig, MazeConfig, ShopConfig, WebShopConfig
+    from stepwell.config import BasketConfig, CaveConfig, CustomConfig, MazeConfig, QuestionsConfig, ShopConfig, WebShopConfig
 
     made: dict[str, type[BaseModel]] = {
         "shop": ShopConfig,
         "basket": BasketConfig,
         "webshop": WebShopConfig,
         "maze": MazeConfig,
+        "questions": QuestionsConfig,
         "cave": CaveConfig,
         "package.module:Name": CustomConfig,
     }

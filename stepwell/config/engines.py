@@ -142,8 +142,8 @@ class ChatConfig(Settings):
 
     template: Literal["own", "plain"] = "own"
     """The tokenizer's own; `plain` suits base models."""
-    codec: Literal["bracket", "tool_call"] = "bracket"
-    """How an action is written."""
+    codec: Literal["bracket", "tool_call", "text"] = "bracket"
+    """How an action is written; `text`: the whole message is the answer, for domain.kind=questions."""
     context: Literal["chat", "window", "observation"] = "chat"
     """What a turn sees: everything; the first message and the last `window` exchanges; or the first message and the latest observation."""
     window: Count = 2

@@ -8,6 +8,8 @@ Two forms:
 - `bracket`: the last line of the message is `name[argument]`; `name[key=value; key=value]` for a tool of two or more arguments;
   `name[]` for none. Short, so small models learn it in seconds.
 - `tool_call`: one `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` block, as Hermes and Qwen chat templates teach it.
+
+And for questions, which know one action: `text`, where the whole message is the argument of the only tool.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Protocol
 from stepwell.errors import ConfigError, nearest
 from stepwell.types import JSON, Action, Invalid, Tool
 
-__all__ = ["BRACKET", "TOOL_CALL", "Codec", "codec"]
+__all__ = ["BRACKET", "TEXT", "TOOL_CALL", "Codec", "codec"]
 
 _THINK, _UNTHINK = "<think>", "</think>"
 _CALL, _UNCALL = "<tool_call>", "</tool_call>"
@@ -62,7 +64,7 @@ def codec(name: str) -> Codec:
     >>> codec("bracket").format(Action("search", {"query": "red shirt"}))
     'search[red shirt]'
     """
-    known: dict[str, Codec] = {"bracket": BRACKET, "tool_call": TOOL_CALL}
+    known: dict[str, Codec] = {"bracket": BRACKET, "text": TEXT, "tool_call": TOOL_CALL}
     if name not in known:
         raise ConfigError(f"There is no codec {name!r}; {nearest(name, known)}.")
     return known[name]
@@ -369,5 +371,32 @@ def _encodable(text: str) -> bool:
     return True
 
 
+# -- the whole message --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """The message, without its reasoning, is the one argument of the only tool."""
+
+    name: str = "text"
+    stop: tuple[str, ...] = ()
+
+    def parse(self, text: str, tools: Sequence[Tool]) -> Action | Invalid:
+        if len(tools) != 1 or len(tools[0].arguments) != 1:
+            return Invalid(text, "A message is an action as a whole only where there is one tool with one argument; use another codec.")
+        answer = _answer(text)
+        if answer is None:
+            return Invalid(text, "The reasoning is not closed: </think> is missing, so nothing was answered.")
+        checked = _checked(tools[0], {tools[0].arguments[0]: answer})
+        return Invalid(text, checked) if isinstance(checked, str) else checked
+
+    def format(self, action: Action, tools: Sequence[Tool] = ()) -> str:
+        return "".join(action.arguments.values())
+
+    def describe(self, tools: Sequence[Tool]) -> str:
+        return ""
+
+
 BRACKET: Codec = _Bracket()
+TEXT: Codec = _Text()
 TOOL_CALL: Codec = _ToolCall()

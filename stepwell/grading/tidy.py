@@ -8,7 +8,7 @@ __all__ = ["split_base", "tidy", "without_unit", "word"]
 
 _DROPPED = re.compile(
     r"\\left(?![a-zA-Z])|\\right(?![a-zA-Z])|\\[bB]igg?[lrm]?(?![a-zA-Z])|\\displaystyle(?![a-zA-Z])|\\limits(?![a-zA-Z])|\\q?quad(?![a-zA-Z])"
-    r"|(?<!\\)\\[!,;:]|~|\\?\$|(?<!\\)\\[()\[\]]|\*\*|`"
+    r"|(?<!\\)\\[!,;:]|~|\\?\$|(?<!\\)\\[()\[\]]|`"
 )
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operatorname\*?)\s*\{([^{}]*)\}")
 _BOTH_BARE = re.compile(r"\\frac\s*(\d)\s*(\d)")
@@ -38,7 +38,7 @@ def tidy(text: str) -> str:
     >>> [tidy(text) for text in (r"$\left( 3, \dfrac{\pi}{2} \right)$", "**73**", r"\text{13}", "pi/2", r"\frac12 \, x^{2}")]
     ['(3,\\frac{\\pi}{2})', '73', '13', '\\pi/2', '\\frac{1}{2}x^2']
     """
-    text = text.translate(_ONE_FOR_ONE)
+    text = text.translate(_ONE_FOR_ONE).strip().strip("*").replace("**", "^")
     for written, one in _SAME.items():
         text = re.sub(written, one, text)
     text = _DROPPED.sub("", re.sub(r"(?<!\\)\\ ", " ", text))
