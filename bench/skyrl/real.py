@@ -37,7 +37,7 @@ steps: STEPS
 domain: {DOMAIN}
 engine: {{kind: remote, url: "URL", model: BASE, rank: 8, threads: 1, gone_s: 8.0, timeout_s: 600.0}}
 chat: {{tools: false, context: observation}}
-cloning: {{steps: WARM, batch: 8, optimizer: {{kind: adamw, lr: 1e-2, warmup: 2, decay: linear, max_grad_norm: 1e6}}}}
+cloning: {{steps: WARM, batch: 8, optimizer: {{kind: adamw, lr: 3e-3, warmup: 0, decay: linear, max_grad_norm: 1e6}}}}
 rollout: {ROLLOUT}
 reward: {{kind: implicit, model: lora, lr: 1e-3, max_grad_norm: 1e6}}
 credit: {{kind: istar, alpha: 0.1}}
@@ -124,7 +124,7 @@ def make_base(folder: Path) -> Path:
     """A tiny model that has learnt the maze a little, written to disk."""
     settings = ["domain.kind=maze", "domain.view=place", "domain.difficulty=[0,0]", "domain.test_tasks=40"]
     settings += ["engine.width=64", "engine.feedforward=128", "engine.max_length=256", "engine.threads=1", "chat.context=observation"]
-    settings += ["cloning.steps=170", "cloning.batch=16", "steps=0", "evaluation.every=0", "evaluation.episodes=8"]
+    settings += ["cloning.steps=60", "cloning.batch=16", "steps=0", "evaluation.every=0", "evaluation.episodes=8"]
     settings += ["rollout.turns=8", "rollout.max_tokens=6"]
     for command in (
         ["train", "smoke", *settings, "--run", str(folder / "base-run")],
@@ -202,7 +202,7 @@ def whole_run(log: Log, server: Server, folder: Path) -> list[dict[str, float]]:
 
 
 def _success(report: Any) -> Any:
-    return {name: report[name] for name in ("before", "after") if name in report}
+    return {name: report[name] for name in ("success", "success_greedy") if name in report}
 
 
 def killed_run(log: Log, server: Server, folder: Path, whole: list[dict[str, float]]) -> None:
@@ -252,13 +252,14 @@ def main() -> None:
     parser.add_argument("--server", required=True, help="Python of the environment that holds SkyRL")
     parser.add_argument("--log", type=Path, help="write what was measured to this page")
     parser.add_argument("--short", action="store_true", help="fewer steps, one device")
-    parser.add_argument("--stages", default="", help="of check, exactness, runs, devices; by default all, or all but devices with --short")
+    parser.add_argument("--stages", default="", help="of check, exactness, run, kill, devices; by default all (--short: but devices)")
     parser.add_argument("--base", type=Path, help="a base made before")
     parser.add_argument("--keep", type=Path, help="work in this folder, and keep it")
     arguments = parser.parse_args()
     if arguments.short:
         globals().update(CLONING=8, LEARNING=2, EPISODES=16)
-    stages = arguments.stages.split(",") if arguments.stages else ["check", "exactness", "runs", *([] if arguments.short else ["devices"])]
+    usual = ["check", "exactness", "run", "kill", *([] if arguments.short else ["devices"])]
+    stages = arguments.stages.split(",") if arguments.stages else usual
     folder = arguments.keep or Path(tempfile.mkdtemp(prefix="stepwell-remote-"))
     folder.mkdir(parents=True, exist_ok=True)
     log = Log()
@@ -279,8 +280,8 @@ def main() -> None:
             check(log, server)
         for line, passed in compare(server.url, base, folder / "work" / "checkpoints") if "exactness" in stages else ():
             log.demand(passed, line)
-        whole = whole_run(log, server, folder) if "runs" in stages else []
-        if whole:
+        whole = whole_run(log, server, folder) if "run" in stages else []
+        if whole and "kill" in stages:
             killed_run(log, server, folder, whole)
         server.kill()
         if "devices" in stages:
