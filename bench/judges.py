@@ -37,8 +37,11 @@ KINDS: dict[str, tuple[float | None, list[str]]] = {
     "inverse full": (SECOND, ["reward.kind=inverse", "reward.model=full", "reward.learn=after"]),
     "temporal head": (HEAD, ["reward.kind=temporal", "reward.trunk=shared"]),
     "temporal full": (SECOND, ["reward.kind=temporal", "reward.trunk=own"]),
-    "labelled head": (HEAD, ["reward.kind=labelled", "reward.trunk=shared", "reward.warm=20", "reward.updates=1", "reward.held_out=0"]),
-    "labelled full": (SECOND, ["reward.kind=labelled", "reward.warm=20", "reward.updates=1", "reward.held_out=0"]),
+    "labelled head": (
+        HEAD,
+        ["reward.kind=labelled", "reward.separator=;", "reward.trunk=shared", "reward.warm=20", "reward.updates=1", "reward.held_out=0"],
+    ),
+    "labelled full": (SECOND, ["reward.kind=labelled", "reward.separator=;", "reward.warm=20", "reward.updates=1", "reward.held_out=0"]),
     "soft_q": (SECOND, ["reward.kind=soft_q", "reward.lr=1e-4"]),
     "entropy": (SECOND, ["reward.kind=entropy"]),
     "intrinsic": (SECOND, ["reward.kind=intrinsic"]),

@@ -120,7 +120,7 @@ def by_subset(who: str, judged: Sequence[Judged], columns: Sequence[tuple[float,
     Args:
         who: Whose they are.
         judged: The solutions. [I]
-        columns: What is summed, for each solution. [I][M]
+        columns: M numbers of each solution, which are summed. [I]
         numbers: From the sums, [..., M], to numbers.
     """
     subsets: list[str] = sorted({one.subset for one in judged})
