@@ -86,6 +86,8 @@ def try_out(code: str, suite: Suite, *, isolation: Isolation, limits: Limits) ->
         return Trial(outcome, f"{_test(count)}: {stopped}", count.passed, count.total)
     except _EndedError as ended:
         return Trial(ended.outcome, str(ended), count.passed, count.total)
+    except RecursionError:  # of walking through an answer; tests are read with limits of their own
+        return Trial(Outcome.FAILED, f"{_test(count)}: an answer nested too deeply", count.passed, count.total)
     return Trial(Outcome.PASSED, "", count.total, count.total)
 
 

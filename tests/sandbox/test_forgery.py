@@ -329,6 +329,15 @@ def test_a_forged_line_is_no_answer(line: str, said: str, any_isolation: Isolati
     assert said in trial.reason
 
 
+@pytest.mark.parametrize("suite", [NEAR, CallSuite("assert f(2) == {1}"), CallSuite("assert f(2) == [1]")], ids=["near", "set", "list"])
+@pytest.mark.parametrize("kind", ["tuple", "frozenset"])
+def test_an_answer_that_can_just_be_read(suite: Suite, kind: str, any_isolation: Isolation) -> None:
+    """Nested as deeply as the reader of JSON allows; what walks through it afterwards needs more depth than that."""
+    line = "b'{\"value\": {\"set\": [' + b'{\"KIND\": [' * 450 + b']}' * 450 + b']}}\\n'".replace("KIND", kind)
+    trial = try_out(RAW.replace("{line}", line), suite, isolation=any_isolation, limits=LIMITS)
+    assert (trial.outcome, trial.passed) == (Outcome.FAILED, 0)
+
+
 def test_keys_of_equal_hash_cost_no_time(any_isolation: Isolation) -> None:
     """30,000 numbers of one hash: a set of them takes a minute to build; the grader builds none."""
     code = textwrap.dedent("""
