@@ -56,7 +56,7 @@ class RemoteEngine:
         Raises:
             ConfigError: The base has fewer tokens.
         """
-        for service in dict.fromkeys((self.service, self._judges)):
+        for service in [self.service, *([] if self._judges is self.service else [self._judges])]:
             trainee = service.create(1, 0)
             last = np.full(2, size - 1)
             (said,) = trainee.forward([Datum(np.array([0, size - 1]), last, {"weights": np.ones(2)})])

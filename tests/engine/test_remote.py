@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 from every_loss import LOSSES
 from faulty_service import TEXT, faulty
 
+from stepwell.engine.carrier import Datum
 from stepwell.engine.local import Text
 from stepwell.engine.remote import RemoteEngine, RemoteModel
 from stepwell.engine.remote_policy import completed, stops
-from stepwell.engine.servers import SERVERS, ServerKind
+from stepwell.engine.servers import SERVERS
 from stepwell.engine.service import Said
 from stepwell.errors import CapabilityError, ConfigError, RunError, ServerError, StaleWeightsError
 from stepwell.protocols import ModelSpec, OptimizerSpec
@@ -107,7 +109,7 @@ def test_a_fresh_optimiser_keeps_the_weights_and_forgets_momentum() -> None:
     two.restart_optimizer(NO_CLIP)
     for a, b in zip(before, said(two), strict=True):
         np.testing.assert_array_equal(b, a)
-    assert max(np.abs(a - b).max() for a, b in zip(learnt(one), learnt(two), strict=True)) > 1e-4
+    assert max(np.abs(a - b).max() for a, b in zip(learnt(one), learnt(two), strict=True)) > 1e-5
 
 
 def test_a_reference_is_kept_saved_and_restored(tmp_path: Path) -> None:
@@ -174,7 +176,7 @@ def test_rows_depend_on_their_own_seeds_and_contexts_fit() -> None:
     np.testing.assert_array_equal(whole[1].token_ids, one[0].token_ids)
     with pytest.raises(ValueError, match="does not fit: 1 to 64 tokens in all"):
         policy.sample([np.arange(63)], [Sampling(max_tokens=2)], [0])
-    with pytest.raises(ConfigError, match="The sampling temperature is 0.5"):
+    with pytest.raises(ConfigError, match=r"The sampling temperature is 0\.5"):
         policy.sample(contexts[:1], [Sampling(temperature=0.5)], [0])
 
 
@@ -241,14 +243,21 @@ def test_a_checkpoint_of_another_base_or_engine_is_refused(tmp_path: Path) -> No
         small.load(tmp_path)
 
 
-def test_a_vocabulary_that_is_too_large_is_found_before_training() -> None:
+class Blank:
+    """An adapter over a base that has no such token."""
+
+    def forward(self, data: Sequence[Datum]) -> list[Floats]:
+        return [np.array([np.nan, np.nan]) for _ in data]
+
+    def close(self) -> None:
+        return
+
+
+def test_a_vocabulary_that_is_too_large_is_found_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     made = engine()
     made.check_vocabulary(40)
-    service = faulty()
-    service.kind = ServerKind("odd", SERVERS["tinker"].dialect, "asked", "a test")
-
-    class Clamped(RemoteEngine):
-        pass
-
-    with pytest.raises((ConfigError, IndexError, ValueError, RunError)):
-        Clamped(service, TEXT, 64).check_vocabulary(41)
+    monkeypatch.setattr(made.service, "create", lambda rank, seed: Blank())
+    with pytest.raises(
+        ConfigError, match=r"The tokenizer has 60 tokens, and here at here gives the last of them the log-probs .*its vocabulary is another"
+    ):
+        made.check_vocabulary(60)
