@@ -257,6 +257,21 @@ def test_a_resumed_curriculum_goes_on_as_if_nothing_had_been(name: str) -> None:
     assert two.state() == one.state()
 
 
+@pytest.mark.parametrize("cut", [3, 4, 5, 6, 7])
+def test_discovery_goes_on_where_it_was(cut: int) -> None:
+    """How long the entropy has not risen is part of the state: the transition comes at the same step, for the same cause."""
+    whole = EntropyCurriculum(bins())
+    train(whole, Learner(0.3), 14)
+    one, learner = EntropyCurriculum(bins()), Learner(0.3)
+    train(one, learner, cut)
+    two = EntropyCurriculum(bins())
+    two.restore(json.loads(json.dumps(one.state())))
+    for step in range(cut, 14):
+        played = [learner.play(task, 16 * step + i) for i, task in enumerate(two.draw(16, step))]
+        two.observe([g for g in played if two.admit(g)])
+    assert two.state() == whole.state() and len(whole.transitions) == 1
+
+
 # -- settings -----------------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, cast, get_args, runtime_checkable
 
 import numpy as np
 
@@ -35,6 +35,7 @@ EPS = 1e-6
 _PROBES = 24
 _MOST_STEPS = 200
 _KEPT = 4_096
+_WORLDS: dict[type, bool] = {}
 
 Change = Mapping[str, JSON]
 """What an event changes, in the domain's own terms."""
@@ -233,7 +234,10 @@ class InterruptedEnvironment:
     _world: World | None = None
 
     def __post_init__(self) -> None:
-        self._world = self.world if isinstance(self.world, World) else None
+        kind = type(self.world)
+        if kind not in _WORLDS:  # Asked once for each class: a protocol this wide is slow to check.
+            _WORLDS[kind] = isinstance(self.world, World)
+        self._world = cast(World, self.world) if _WORLDS[kind] else None
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -273,8 +277,9 @@ class InterruptedEnvironment:
         said, names = self._passes(), self._happens(action, reply, failing is None)
         said += [text for _, text in names if text]
         self.changed = bool(said or names) or self.changed
-        text = "\n".join(filter(None, [reply.observation.text, *said]))
-        seen = self._now(reply.observation, text)
+        seen = reply.observation
+        if self.changed or failing is not None:
+            seen = self._now(seen, "\n".join(filter(None, [seen.text, *said])))
         return replace(reply, observation=self._keyed(seen), event=names[-1][0].kind if names else reply.event)
 
     # -- what happens -----------------------------------------------------------------------------------------------------------
@@ -424,6 +429,8 @@ class Interrupted:
         """The domain's score; success is to earn what could still be reached."""
         verdict = self.inner.grade(episode)
         if verdict.score is None:
+            return verdict
+        if all(turn.reply.event is None for turn in episode.turns):
             return verdict
         best = self.outcome(episode).best
         if best is None:

@@ -146,7 +146,7 @@ class ListMaker:
         """Wishes for products of different types, each on the first page of its results. All are worded alike."""
         maker = Maker(self.store)
         goals: list[Goal] = []
-        each = 3 + (int(_MOST_OPTIONS * difficulty) if self.fixed.options is None else self.fixed.options)  # search, open, choose, order
+        each = 3 + (round(_MOST_OPTIONS * difficulty) if self.fixed.options is None else self.fixed.options)  # search, open, choose, order
         left = max(MAX_LIST_STEPS - 1, each * number)
         first = self._axes(difficulty, rng)
         for _ in range(_TRIES):
