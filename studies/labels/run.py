@@ -2,6 +2,7 @@
 
     python studies/labels/run.py --data DIR                       # both arms; DIR holds the files named below
     python studies/labels/run.py --data DIR --arms frozen --seeds 0
+    python studies/labels/run.py --data DIR --arms                # what reads nothing reaches, on all solutions: seconds
     python studies/labels/run.py --table                          # the table of what is there, runs nothing
 
 Arms: `frozen`, a scalar on the frozen hidden states; `adapter`, a scalar and an adapter that learn together. No problem of PRM800K's
@@ -17,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import stepwell
+from stepwell.evaluation.judge_benchmarks import prmbench, processbench, steps
+from stepwell.evaluation.judged import Judged
+from stepwell.step_labels import read_step_labels
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -59,6 +63,25 @@ def run(arm: str, seed: int, data: Path, runs: Path) -> None:
     result.write_text(json.dumps({"settings": settings, "taught": report, "measured": found}, indent=1, sort_keys=True) + "\n")
 
 
+def baselines(data: Path) -> None:
+    """What reads nothing reaches, on all solutions of each benchmark."""
+    found: dict[str, Any] = {}
+    for name, (on, file, _) in BENCHMARKS.items():
+        labelled = [one for one in read_step_labels(data / file) if any(label is not None for label in one.labels)]
+        silent = [
+            Judged(" ".join(one.prompt.split()), one.subset, (0.5,) * len(one.steps), one.labels, tuple(map(len, one.steps)))
+            for one in labelled
+        ]
+        results = [] if on == "prm800k" else (processbench if on == "processbench" else prmbench)(silent, threshold=0.5)[0]
+        rows = [
+            {"who": one.who, "subset": one.subset, **{number: value._asdict() for number, value in one.numbers.items()}}
+            for one in [*results, *steps(silent)]
+            if one.who != "judge"
+        ]
+        found[name] = {"file": file, "solutions": len(silent), "results": rows}
+    (RESULTS / "baselines.json").write_text(json.dumps({"measured": found}, indent=1, sort_keys=True) + "\n")
+
+
 def table() -> str:
     """Every judge and baseline on every benchmark, with 95 % intervals over problems."""
     made = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
@@ -77,6 +100,8 @@ def table() -> str:
             ]
         for who, one in made.items():
             found = one["measured"][name]
+            if "minimum_last" not in found:
+                continue
             lines.append(
                 f"| {name} | least score at the last step; by chance | {who} | {_shown(found['minimum_last'])}; "
                 f"{_shown(found['minimum_last_by_chance'])} | {found['solutions']} solutions, {found['truncated']} cut |"
@@ -101,6 +126,7 @@ def main() -> None:
         if args.data is None:
             parser.error("--data DIR says where the files are; --table runs nothing")
         RESULTS.mkdir(exist_ok=True)
+        baselines(args.data)
         for arm in args.arms:
             for seed in args.seeds:
                 run(arm, seed, args.data, args.runs)

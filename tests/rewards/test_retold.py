@@ -151,6 +151,8 @@ def test_an_empty_response_and_what_does_not_fit_are_unscored() -> None:
     assert scored.scored_S.tolist() == [False, True] and scored.rewards["judge"][0] == 0.0
     room = len(judge.told[0].turns[0].context_ids) + 3
     reward, judge = retold(context=room)
+    (alone,) = score(reward, episode(["b " * 50]))
+    assert alone.scored_S.tolist() == [False], "its context fits, and it does not"
     (scored,) = score(reward, episode(["a", "b " * 50, "c"]))
     assert scored.scored_S.tolist() == [True, False, False] and judge.told[0].ending.kind is EndingKind.TRUNCATED
     assert scored.episode.ending.kind is EndingKind.TERMINATED, "the policy's own episode is as it was"
