@@ -303,7 +303,10 @@ class InterruptedEnvironment:
 
     def _happens(self, action: Action | Invalid, reply: Reply, carried_out: bool) -> list[tuple[Event, str]]:
         """Lets happen what is due; the events with what is said of them."""
-        if carried_out and reply.valid and isinstance(action, Action):
+        if not self.pending:
+            return []
+        waiting = any(event.step is None for event in self.pending)
+        if waiting and carried_out and reply.valid and isinstance(action, Action):
             self._used |= {action.name} | (self._world.happened() if self._world is not None else frozenset())
         made = []
         for event in self.pending:

@@ -39,9 +39,12 @@ def cheapest(goal: Goal, store: Shelves, listed: Iterable[int] = ()) -> int | No
         index = next((index for index in offers(goal, store) if is_found(index, store)), None)
         store.memo[key] = None if index is None else Offer(index, goal.options, 1.0)
     known = store.memo[key]
-    found = [] if known is None else [known.product]
-    more = [index for index in listed if goal.accepts(store.product(index))]
-    return min([*found, *more], key=lambda index: (store.product(index).price, index), default=None)
+    best = None if known is None else known.product
+    for index in listed:
+        product = store.product(index)
+        if best is None or (product.price, index) < (store.product(best).price, best):
+            best = index if goal.accepts(product) else best
+    return best
 
 
 def best_purchase(goal: Goal, store: Shelves, listed: Iterable[int] = ()) -> Offer | None:
