@@ -65,11 +65,14 @@ def test_no_threshold_has_seen_what_it_is_used_on() -> None:
     in_sample = processbench(many, threshold=best_threshold([one.bounds for one in many], wrong))[0]
     results, told = processbench(many)
     assert of(results, "judge")["f1"] < of(in_sample, "judge")["f1"] and "the best on the other half" in told
-    half = halves(many)
+    half, right = halves(many), np.zeros(len(many), np.bool_)
     for side in (False, True):
         other = [one for one, h in zip(many, half, strict=True) if h != side]
         chosen = best_threshold([one.bounds for one in other], np.array([one.first_error >= 0 for one in other]))
         assert f"{chosen:.4g}" in told
+        right |= (half == side) & np.array([one.bounds.low < chosen <= one.bounds.high for one in many])
+    assert of(results, "judge")["error_accuracy"] == pytest.approx(right[wrong].mean())
+    assert of(results, "judge")["correct_accuracy"] == pytest.approx(right[~wrong].mean())
     tuned, told = processbench(FOUR, tune=many)
     assert told == f"{best_threshold([one.bounds for one in many], wrong):.4g}, the best on 60 other solutions"
     assert tuned[0].solutions == 4
