@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepwell.evaluation.efficiency import episodes_to
 from stepwell.evaluation.intervals import Interval, bootstrap
 from stepwell.types import Floats
 from truth.world import TIE
@@ -117,15 +118,10 @@ class Reached(NamedTuple):
 
 
 def to_target(episodes: Sequence[float], success: Sequence[float], target: float, budget: float) -> Reached:
-    """The number of episodes at which a curve first reaches a target, between two points by a straight line.
+    """The number of episodes at which a curve first reaches a target, as `evaluation.episodes_to` has it; the budget where it does not.
 
     >>> to_target([0, 10, 20], [0.0, 0.4, 0.8], 0.6, 100)
     Reached(episodes=15.0, is_reached=True)
     """
-    for at, value in enumerate(success):
-        if value >= target:
-            if at == 0:
-                return Reached(float(episodes[0]), True)
-            share = (target - success[at - 1]) / (value - success[at - 1])
-            return Reached(float(episodes[at - 1] + share * (episodes[at] - episodes[at - 1])), True)
-    return Reached(float(budget), False)
+    found = episodes_to(target, episodes, success)
+    return Reached(min(found, float(budget)), found <= budget)

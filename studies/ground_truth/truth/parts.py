@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from stepwell.evaluation.efficiency import area_under
 from stepwell.types import JSON
 from truth import plan
 from truth.arms import JUDGES, Setting
@@ -195,7 +196,7 @@ def area(episodes: Sequence[float], success: Sequence[float], budget: float) -> 
     0.75
     """
     at = np.linspace(0.0, budget, 801)
-    return float(np.trapezoid(np.interp(at, episodes, success), at) / budget)
+    return area_under(at, np.interp(at, episodes, success))
 
 
 def quality_jobs(results: Path, scale: Scale) -> list[Job]:

@@ -72,18 +72,18 @@ def judge_settings() -> list[Setting]:
 
 
 JUDGE_TUNING = Cell(8, "rare", 0.0)
-ANCHORS = (Cell(8, "rare", 0.0), Cell(8, "rare", 0.4), Cell(8, "graded", 0.4))
+ANCHORS = (Cell(8, "rare", 0.0), Cell(8, "rare", 0.4), Cell(8, "graded", 0.4), Cell(8, "graded", 0.0))
 
 
 def arms_at(anchor: Cell) -> Sequence[str]:
-    """Arms that are tuned there: all, but for the anchor that cells of the map alone go back to."""
-    return MAP_ARMS if anchor == ANCHORS[1] else ARMS
+    """Arms that are tuned there: all, but for the anchors that cells of the map alone go back to."""
+    return MAP_ARMS if anchor in (ANCHORS[1], ANCHORS[3]) else ARMS
 
 
 def anchor_of(cell: Cell) -> Cell:
     """Where the settings of a cell were tuned: a short trail of the same kind of outcome."""
     if cell.outcome == "graded":
-        return ANCHORS[2]
+        return ANCHORS[2 if cell.noise else 3]
     return ANCHORS[1] if cell.noise else ANCHORS[0]
 
 

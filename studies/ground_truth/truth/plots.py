@@ -134,15 +134,19 @@ def _map(cells: Sequence[CellRuns], path: Path) -> None:
             grid[at] = saving.value
             name = "" if title == "oracle" else f"\n{arm.name}"
             text = f"{'>' if saving.is_bound else ''}{saving.value:.1f}{name}"
-            axis.text(at[1], at[0], text, ha="center", va="center", fontsize=6.5)
+            axis.text(at[1], at[0], text, ha="center", va="center", fontsize=6.5, color=_ink(saving.value))
         image = axis.imshow(np.log2(np.clip(grid, _LEAST, _MOST)), cmap="RdBu", vmin=-4, vmax=4, aspect="auto")
         axis.set(title=title, xlabel="steps of an episode")
         axis.set_xticks(range(len(columns)), [str(c) for c in columns])
     axes[0].set_yticks(range(len(rows)), [_row_name(*row) for row in rows], fontsize=8)
     bar = figure.colorbar(image, ax=axes, shrink=0.8)
     bar.set_ticks([-2, -1, 0, 1, 2, 3, 4], labels=["1/4", "1/2", "1", "2", "4", "8", "16"])
-    bar.set_label("episodes of the best outcome-only arm over those of this one")
+    bar.set_label("times the episodes, outcome only")
     _save(figure, path)
+
+
+def _ink(value: float) -> str:
+    return "white" if abs(math.log2(value)) > 3 else "black"
 
 
 def _best(runs: CellRuns, *, told: bool) -> Arm | None:

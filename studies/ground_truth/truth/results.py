@@ -112,7 +112,7 @@ def runs_of(folder: Path, cells: Sequence[Cell], *, target: float, budget: float
         for name in runs[0]:
             reached = [to_target(run[name]["episodes"], run[name]["success"], target, budget) for run in runs]
             areas = [float(cast(float, run[name]["area"])) for run in runs]
-            arms[name] = Arm(name, areas, [min(one.episodes, budget) for one in reached], [one.is_reached for one in reached])
+            arms[name] = Arm(name, areas, [one.episodes for one in reached], [one.is_reached for one in reached])
             curves[name] = [(run[name]["episodes"], run[name]["success"]) for run in runs]
         made.append(CellRuns(cell, seeds, arms, curves))
     return made
