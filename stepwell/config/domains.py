@@ -47,6 +47,7 @@ class InterruptionsConfig(Settings):
     solvable: Annotated[float, Field(gt=0, le=1)] = 1.0
     """What must stay within reach, or else the event does not happen."""
     seed: int = 0
+    """Of what happens; the tasks do not depend on it."""
 
 
 class AxesConfig(Settings):
