@@ -87,7 +87,7 @@ def test_another_tokenizer_is_found_before_training(tmp_path: Path) -> None:
 def test_a_server_of_an_unknown_kind_must_be_named() -> None:
     with Wire() as wire:
         config = RemoteEngineConfig.model_validate({"url": wire.url, "model": "base"})
-        with pytest.raises(CapabilityError, match=r"engine.server is auto, .* is of no kind that is known by its address or API; say which"):
+        with pytest.raises(CapabilityError, match=r"engine.server is auto, .* is of no kind that is known by its address or API"):
             open_service(config, Web(wire.url, "TINKER_API_KEY", "refused"))
 
 
