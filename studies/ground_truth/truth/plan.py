@@ -104,6 +104,8 @@ def _map() -> list[Cell]:
     cells += [Cell(32, o, 0.0) for o in outcomes]
     cells += [Cell(8, "rare", 0.0, size) for size in (4, 16)]
     cells += [Cell(8, "rare", 0.0, forgiven=0.0), Cell(64, "rare", 0.0)]
+    cells += [Cell(16, "common", n) for n in (0.0, 0.4)]
+    cells += [Cell(32, o, 0.4) for o in outcomes]
     return cells
 
 

@@ -87,7 +87,7 @@ def meetings(world: World, soft: SoftValues) -> Floats:
     for turn in range(world.turns):
         now_XA = here_X[:over, None] * soft.policy_HXA[turn]
         met_XA += now_XA
-        here_X = np.bincount(world.graph.next_XA.ravel(), weights=now_XA.ravel(), minlength=over + 1)
+        here_X = np.bincount(world.graph.next_XA.ravel(), weights=now_XA.ravel(), minlength=over + 1).astype(np.float64)
     return met_XA
 
 
