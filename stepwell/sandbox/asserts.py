@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from stepwell.errors import DataError
 from stepwell.sandbox.answers import Expected, nodes
 
-__all__ = ["Case", "Unsplit", "free_names", "split"]
+__all__ = ["Case", "Unsplit", "check_demand", "free_names", "split"]
 
 _BUILT_IN = frozenset(dir(builtins))
 _SAME = {"is_same_list": ("list_node", "ListNode"), "is_same_tree": ("tree_node", "TreeNode")}
@@ -72,6 +72,21 @@ def split(tests: str) -> list[Case]:
             case _:
                 raise Unsplit
     return made
+
+
+def check_demand(tests: str) -> None:
+    """A test without any assertion is passed by every program, so it is no test.
+
+    Raises:
+        DataError: It holds none (`assert True` is none), or is no Python.
+    """
+    for node in ast.walk(_parse(tests)):
+        match node:
+            case ast.Assert(test=ast.Constant(value=True)):
+                continue
+            case ast.Assert() | ast.Raise():
+                return
+    raise DataError(f"tests: nothing is asserted in {tests[:80]!r}, so every program would pass; give at least one `assert`.")
 
 
 def _parse(tests: str) -> ast.Module:

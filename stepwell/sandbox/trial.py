@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from stepwell.sandbox.answers import Form, Tagged, equal
-from stepwell.sandbox.asserts import Case, Unsplit, free_names, split
+from stepwell.sandbox.asserts import Case, Unsplit, check_demand, free_names, split
 from stepwell.sandbox.isolation import Isolation
 from stepwell.sandbox.limits import Limits
 from stepwell.sandbox.output import same_output
@@ -69,7 +69,7 @@ def try_out(code: str, suite: Suite, *, isolation: Isolation, limits: Limits) ->
     """Runs the program against its tests, up to the first that it fails.
 
     Raises:
-        DataError: The tests are no Python.
+        DataError: The tests are no Python, or assert nothing.
         SandboxError: The sandbox could not be started: nothing is said of the program.
     """
     count = _Count()
@@ -99,6 +99,7 @@ def _test(count: _Count) -> str:
 
 
 def _calls(code: str, suite: CallSuite, isolation: Isolation, limits: Limits, count: _Count) -> None:
+    check_demand(suite.tests)
     try:
         cases = split(suite.tests)
     except Unsplit:
@@ -177,11 +178,15 @@ def _examine(inside: Session, suite: CallSuite, isolation: Isolation, limits: Li
                 "others": list(others),
             }
         )
+        called = False
         while answer.kind == "call":
+            called = True
             answer = examiner.ask(_as_request(_asked(inside, answer)))
     if answer != ("passed", True):
         said = answer.inner if answer.kind == "failed" else ": ".join(_raised(answer))
         raise _EndedError(Outcome.FAILED, f"test 1 of 1: {said}")
+    if not called:  # test functions that nothing calls, as for pytest or unittest
+        raise _EndedError(Outcome.BROKEN, "the tests' own code never calls the program; give assertions, or a function check(candidate)")
 
 
 def _asked(inside: Session, answer: Tagged) -> Tagged:

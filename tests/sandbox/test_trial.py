@@ -145,6 +145,25 @@ def test_nodes_cross_the_wall(any_isolation: Isolation) -> None:
     assert _try(code, suite, any_isolation).outcome is Outcome.PASSED
 
 
+@pytest.mark.parametrize("tests", ["", "f(3) == 9", "assert True", "def check(candidate):\n    pass"])
+def test_what_asserts_nothing_is_no_test(tests: str, any_isolation: Isolation) -> None:
+    with pytest.raises(DataError, match="nothing is asserted"):
+        _try("def f(x): return 0", CallSuite(tests, entry_point="f"), any_isolation)
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "def test_f():\n    assert f(3) == 9",
+        "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\n        assert f(3) == 9",
+    ],
+)
+def test_tests_that_never_call_the_program_say_nothing_of_it(tests: str, any_isolation: Isolation) -> None:
+    trial = _try("def f(x): return 0", CallSuite(tests), any_isolation)
+    assert trial.outcome is Outcome.BROKEN
+    assert "never calls the program" in trial.reason
+
+
 @pytest.mark.parametrize("part", ["before", "tests"])
 def test_a_benchmark_that_is_broken_is_no_fault_of_the_program(part: str, any_isolation: Isolation) -> None:
     if part == "tests":
