@@ -13,14 +13,17 @@ import pytest
 from speakers import CHATML, SAY, Parrot, Script, Scripted, Speaker, chatml_tokenizer, merging_tokenizer, shop, shop_speaker
 
 from stepwell.configure import load
-from stepwell.credit import Centred, OutcomeOnly
-from stepwell.engine.batch import episode_rows, parts_of
+from stepwell.credit import Baseline, Centred, OutcomeOnly, Standardised
+from stepwell.engine.batch import episode_rows, parts_of, policy_rows
 from stepwell.engine.chat import Chat
 from stepwell.engine.codec import BRACKET, TOOL_CALL
 from stepwell.errors import ConfigError
+from stepwell.grading.numbers import last_number, read_number
+from stepwell.losses import token_weights
 from stepwell.protocols import ModelSpec
 from stepwell.rewards.outcome import OutcomeReward
 from stepwell.rollout import Limits, Player, demonstrate, rollout
+from stepwell.tracking.metrics import episode_metrics
 from stepwell.types import (
     Action,
     Completion,
@@ -152,6 +155,19 @@ def test_members_that_see_different_texts_are_one_group() -> None:
     assert [m.advantages_S.tolist() for m in credited.members] == [[-0.5], [0.5]]
 
 
+@pytest.mark.parametrize("baseline", [Centred(), Standardised(ddof=0, noise_floor=0.0)])
+def test_a_task_is_one_group_up_to_the_rows_that_train(baseline: Baseline) -> None:
+    """U17: outcomes [1, 0, 1, 0], and each turn a row of its own: a row has its episode's advantage against the group, never the reward."""
+    domain = Scripted(three_turns, lambda episode: Verdict.of(float(episode.member % 2 == 0)))
+    group = rollout(domain, TASKS[:1], hello(), speaking(CHATML, "observation"), group_size=4, seed=(0,))
+    rows = policy_rows(
+        OutcomeOnly(baseline)(OutcomeReward().score(group)), lambda n: token_weights(n, "token"), lambda s: s.episode.logprobs_T
+    )
+    size = 0.5 if baseline == Centred() else 1.0
+    assert [row.episode for row in rows] == [member for member in range(4) for _ in range(3)]
+    assert [set(row.advantage.tolist()) for row in rows] == [{size if row.episode % 2 == 0 else -size} for row in rows]
+
+
 @pytest.mark.parametrize("name", ["top_p", "top_k"])
 def test_the_support_of_sampling_is_that_of_training(name: str) -> None:
     """U49: log-probs that a trainer could not recompute cannot be asked for."""
@@ -175,6 +191,27 @@ def test_a_malformed_message_is_an_invalid_action() -> None:
     (episode,) = play(Scripted(three_turns), policy)
     assert [isinstance(turn.action, Invalid) for turn in episode.turns] == [True, True, False]
     assert [turn.reply.valid for turn in episode.turns] == [False, False, True]
+
+
+class UntilDone:
+    """Ends when somebody says that it is done."""
+
+    tools: Sequence[Tool] = (SAY,)
+
+    def start(self) -> Observation:
+        return Observation("hi")
+
+    def step(self, action: Action | Invalid) -> Reply:
+        return Reply(Observation("yes"), done=isinstance(action, Action) and action.arguments == {"what": "done"})
+
+
+def test_words_in_the_reasoning_do_not_end_an_episode() -> None:
+    """U58: neither a mention of the last call nor one that the cut-off reasoning holds."""
+    texts = ["<think>at the end I write\nsay[done]</think>\nsay[hello]", "<think>is it time?\nsay[done]", "<think>yes</think>say[done]"]
+    policy = Parrot(lambda context, call: say(texts[call]))
+    (episode,) = play(Scripted(lambda task, member: UntilDone()), policy)
+    assert [type(turn.action) for turn in episode.turns] == [Action, Invalid, Action]
+    assert (episode.ending.kind, episode.turns[0].action) == (EndingKind.TERMINATED, Action("say", {"what": "hello"}))
 
 
 def test_reasoning_that_the_prompt_opened_belongs_to_the_message() -> None:
@@ -311,6 +348,23 @@ def test_a_grader_that_raises_leaves_the_episode_unscored() -> None:
     assert one.verdict == Verdict.of(0.0)
     assert two.verdict == Verdict.unscored("grading: RuntimeError: verifier crashed")
     assert not two.failed
+
+
+def test_a_judges_reply_that_cannot_be_read_is_no_reward() -> None:
+    """U08: of a real 0, a reply without a number, an empty one and a 1, the two numbers alone count; the others are told."""
+    replies = ["Reward: 0", "I think it is fine", "", "Reward: 1"]
+
+    def grade(episode: Episode) -> Verdict:
+        return Verdict.of(float(read_number(last_number(replies[episode.member]) or "")))  # type: ignore[arg-type]
+
+    group = rollout(Scripted(three_turns, grade), TASKS[:1], hello(), PLAYER, group_size=4, seed=(0,))
+    verdicts = [episode.verdict for episode in group[0].members]
+    assert [verdict.score for verdict in verdicts] == [0.0, None, None, 1.0]
+    assert all("grading: TypeError" in verdict.reason for verdict in verdicts[1:3])
+    (credited,) = OutcomeOnly(Centred())(OutcomeReward().score(group))
+    assert [set(member.advantages_S.tolist()) for member in credited.members] == [{-0.5}, {0.0}, {0.0}, {0.5}]
+    found = episode_metrics(group)
+    assert (found["rollout/score"], found["rollout/unscored"], found["rollout/failed"]) == (0.5, 2.0, 0.0)
 
 
 def test_the_wall_clock_truncates_slow_episodes_alone() -> None:

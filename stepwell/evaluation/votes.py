@@ -51,15 +51,29 @@ def classes(answers_N: Sequence[str | None], same: Callable[[str, str], bool]) -
     return found
 
 
-def best(scores_N: Sequence[float]) -> int:
+def best(scores_N: Sequence[float], answers_N: Sequence[int | None] | None = None) -> int:
     """Which attempt has the highest score; the first of equal ones.
 
-    >>> best([0.2, 0.9, 0.9])
-    1
+    Args:
+        scores_N: Of the attempts; finite.
+        answers_N: The class of each answer. An attempt without one (None) is not chosen: where steps are multiplied, an attempt that broke
+            off early has few of them and so a high score.
+
+    Raises:
+        ConfigError: There is nothing to choose from, lists of different lengths, or a score that is not finite.
+
+    >>> best([0.2, 0.9, 0.9]), best([0.81, 0.774], [None, 0])
+    (1, 1)
     """
     if not len(scores_N):
         raise ConfigError("There is no attempt to choose from.")
-    return int(np.argmax(np.asarray(scores_N, np.float64)))
+    answers = [0] * len(scores_N) if answers_N is None else answers_N
+    if len(answers) != len(scores_N):
+        raise ConfigError(f"Got {len(scores_N)} scores for {len(answers)} answers; each attempt needs one of each.")
+    eligible = [n for n, answer in enumerate(answers) if answer is not None]
+    if not eligible:
+        raise ConfigError(f"None of the {len(scores_N)} attempts has an answer, so that none can be chosen.")
+    return max(eligible, key=_finite(scores_N).__getitem__)
 
 
 def majority(answers_N: Sequence[int | None]) -> int | None:
@@ -73,6 +87,9 @@ def majority(answers_N: Sequence[int | None]) -> int | None:
 
 def weighted(answers_N: Sequence[int | None], weights_N: Sequence[float]) -> int | None:
     """The answer with the largest sum of weights (a judge's scores, their exponentials or sigmoids); of equal sums, the first one met.
+
+    Raises:
+        ConfigError: Lists of different lengths, or a weight that is not finite.
 
     >>> weighted([0, 1, 1], [0.9, 0.3, 0.4])
     0
@@ -137,8 +154,18 @@ def _vote(answers: Sequence[int | None], weights: Sequence[float], worth: dict[i
 
 def _totals(answers: Sequence[int | None], weights: Sequence[float]) -> dict[int, float]:
     """Answer -> sum of weights, in order of first appearance."""
+    if len(answers) != len(weights):
+        raise ConfigError(f"Got {len(weights)} weights for {len(answers)} answers; each attempt needs one of each.")
     totals: dict[int, float] = {}
-    for answer, weight in zip(answers, weights, strict=True):
+    for answer, weight in zip(answers, _finite(weights), strict=True):
         if answer is not None:
-            totals[answer] = totals.get(answer, 0.0) + float(weight)
+            totals[answer] = totals.get(answer, 0.0) + weight
     return totals
+
+
+def _finite(scores: Sequence[float]) -> list[float]:
+    """The scores, of which NaN would be above all others or below all, as it happens to be met."""
+    found = [float(score) for score in scores]
+    if not all(map(math.isfinite, found)):
+        raise ConfigError("A score of an attempt is not finite; leave unscored attempts out (and count them).")
+    return found

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from builders import make_task
 
+from stepwell.config.domains import QuestionsConfig
 from stepwell.datasets.problem import Problem
 from stepwell.engine.codec import TEXT, codec
 from stepwell.envs.questions import Questions, QuestionsDomain
@@ -31,6 +32,8 @@ def _episode(domain: QuestionsDomain, task: Task, action: Action | Invalid) -> E
 
 
 def test_a_message_is_judged_by_the_grader_of_its_set() -> None:
+    """U61: by default, and by default of the settings, an answer stands in a box."""
+    assert QuestionsConfig(problems="math500").reads == "boxed"
     domain = QuestionsDomain(MEASURED)
     first, second = domain.tasks("test")
     assert [task.key for task in (first, second)] == ["a", "b"] and "\\boxed{}" in first.prompt

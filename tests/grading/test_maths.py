@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from stepwell.errors import ConfigError, DataError, MissingExtraError, StepwellError
+from stepwell.evaluation.votes import classes, weighted
 from stepwell.grading.graded import Grade, Graded
 from stepwell.grading.maths import Maths, quick_verdict
 
@@ -71,6 +72,8 @@ DIFFERENT = [
     ("3*x-1*y+13=0", "3x+4y+14=0"),  # U62
     (r"\Theta(n)", "O(n)"),  # U63
     (r"\frac{1}{2}", r"\frac{1}{3}"),  # U68
+    ("(0,12.5)", r"0\le x<12.5"),  # U64: a bound that is met is another, from either side
+    (r"0\le x<12.5", "(0,12.5)"),
     ("(1,2)", r"\{1,2\}"),
     ("(1,2)", "(2,1)"),
     ("(1,2,3)", "(1,3,2)"),
@@ -120,6 +123,14 @@ def test_a_guess_pays_nothing_where_a_box_is_asked_for() -> None:
         assert (guess.grade, guess.extracted) == (Grade.UNPARSED, None)
         assert guess.verdict().score == 0.0
         assert strict.grade("42", r"\boxed{42}").verdict().score == 1.0
+
+
+def test_a_vote_is_by_meaning(maths: Maths) -> None:
+    """U12: 0.5 (weight 0.4) and its fraction (0.4) are one answer, which has more than 2 (0.5); by letters 2 would win."""
+    voted = classes(["0.5", r"\frac{1}{2}", "2"], lambda one, other: maths.same(one, other).grade is Grade.RIGHT)
+    assert voted == [0, 0, 1]
+    assert weighted(voted, [0.4, 0.4, 0.5]) == 0 and weighted([0, 1, 2], [0.4, 0.4, 0.5]) == 2
+    assert weighted(voted[::-1], [0.5, 0.25, 0.25]) == 1, "of equal sums the first one met"
 
 
 def test_what_cannot_be_read_is_never_the_same(maths: Maths) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stepwell.build import build
 from stepwell.config import Config
 from stepwell.configure import load
-from stepwell.credit import Centred, OutcomeOnly
+from stepwell.credit import Centred, OutcomeOnly, by_turn
 from stepwell.curriculum import Uniform
-from stepwell.errors import ConfigError, ContractViolation
+from stepwell.errors import ConfigError, ContractViolation, RecordError
 from stepwell.protocols import Domain
 from stepwell.rewards.outcome import OutcomeReward
 from stepwell.run import train
+from stepwell.tracking.metrics import read_metrics
 from stepwell.types import Credited, Episode, Group, Scored, Task
 
 SMALL = (
@@ -40,6 +42,24 @@ class Forgetful:
 
     def score(self, groups: Sequence[Group[Episode]]) -> list[Group[Scored]]:
         return OutcomeReward().score(groups)[1:]
+
+
+class Hasty:
+    """A judge whose server answers with a number too few."""
+
+    def score(self, groups: Sequence[Group[Episode]]) -> list[Group[Scored]]:
+        return [Group(g.task, tuple(self._scored(episode) for episode in g.members)) for g in groups]
+
+    def _scored(self, episode: Episode) -> Scored:
+        steps = by_turn(episode)
+        return Scored(episode, steps, episode.verdict.score, {"judge": np.zeros(len(steps) - 1)}, np.ones(len(steps), np.bool_))
+
+
+class Down:
+    """A judge whose server answers with an error."""
+
+    def score(self, groups: Sequence[Group[Episode]]) -> list[Group[Scored]]:
+        raise ConnectionError("500: the judge is down")
 
 
 class Lone:
@@ -84,3 +104,19 @@ def test_a_class_without_the_methods_is_refused_before_anything_is_sampled(secti
 def test_no_episode_is_dropped_without_a_word(setting: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(ContractViolation, match=sentence):
         list(train(config(setting), tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    ("judge", "error", "sentence"),
+    [
+        ("Hasty", RecordError, r"member 0: rewards\['judge'\] has \d entries; the episode has \d steps"),
+        ("Down", ConnectionError, "500: the judge is down"),
+    ],
+)
+def test_a_judge_that_does_not_answer_for_every_step_stops_the_run(
+    judge: str, error: type[Exception], sentence: str, tmp_path: Path
+) -> None:
+    """U07: no step is trained on made-up zeros, and nothing is logged."""
+    with pytest.raises(error, match=sentence):
+        list(train(config(f"reward.kind=test_custom_parts:{judge}"), tmp_path / "run"))
+    assert [line for line in read_metrics(tmp_path / "run") if line.step > 0] == []
