@@ -13,7 +13,18 @@ import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from stepwell.config import CUSTOM, BasketConfig, CaveConfig, Config, DomainConfig, MazeConfig, QuestionsConfig, ShopConfig, WebShopConfig
+from stepwell.config import (
+    CUSTOM,
+    BasketConfig,
+    CaveConfig,
+    Config,
+    DomainConfig,
+    MazeConfig,
+    QuestionsConfig,
+    ReasoningConfig,
+    ShopConfig,
+    WebShopConfig,
+)
 from stepwell.errors import ConfigError, nearest
 from stepwell.presets import PRESETS, preset
 
@@ -157,7 +168,7 @@ def _split(override: str) -> tuple[list[str], str]:
     if not equals or not all(part.strip() for part in key.split(".")):
         raise ConfigError(f"{override!r} is no setting; write key=value, such as rollout.groups=8.")
     parts = key.split(".")
-    domains = (ShopConfig, BasketConfig, WebShopConfig, MazeConfig, CaveConfig, QuestionsConfig)
+    domains = (ShopConfig, BasketConfig, WebShopConfig, MazeConfig, CaveConfig, QuestionsConfig, ReasoningConfig)
     if parts[0] not in Config.model_fields and any(parts[0] in one.model_fields for one in domains):
         parts = ["domain", *parts]
     return parts, text

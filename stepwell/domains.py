@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypedDict, cast
 
-from stepwell.config import BasketConfig, CaveConfig, CustomConfig, DomainConfig, MazeConfig, QuestionsConfig, ShopConfig
+from stepwell.config import BasketConfig, CaveConfig, CustomConfig, DomainConfig, MazeConfig, QuestionsConfig, ReasoningConfig, ShopConfig
 from stepwell.custom import custom
 from stepwell.datasets.benchmarks import BENCHMARKS, read_problems
 from stepwell.envs.cave import CaveDomain
 from stepwell.envs.interrupt import Events, Interrupted, Plan
 from stepwell.envs.maze import MazeDomain
 from stepwell.envs.questions import Questions, QuestionsDomain
+from stepwell.envs.reasoning import Arithmetic, Countdown, Equations, Family, Gym, ReasoningDomain, Strings, Words
 from stepwell.envs.shop import BasketDomain, ShopDomain
 from stepwell.envs.shop.axes import FixedAxes
 from stepwell.envs.shop.basket import BasketShop
@@ -20,7 +21,7 @@ from stepwell.envs.shop.shop import Shop
 from stepwell.envs.shop.webshop import WebShopDomain, WebShopSettings
 from stepwell.protocols import Domain
 
-__all__ = ["build_domain"]
+__all__ = ["build_domain", "reasoning_domain"]
 
 
 def build_domain(config: DomainConfig) -> Domain:
@@ -51,8 +52,26 @@ def _domain(config: DomainConfig) -> tuple[Domain, Events | None]:
         return CaveDomain(seed=config.seed, difficulty=config.difficulty, num_test_tasks=config.test_tasks), None
     if isinstance(config, QuestionsConfig):
         return _questions(config), None
+    if isinstance(config, ReasoningConfig):
+        return reasoning_domain(config), None
     settings = config.model_dump(exclude={"kind", "interruptions"})
     return WebShopDomain(WebShopSettings(**settings)), None
+
+
+def reasoning_domain(config: ReasoningConfig) -> ReasoningDomain:
+    """The reasoning tasks of these settings.
+
+    Raises:
+        ConfigError: An axis that the tasks have not, or a data set that reasoning-gym has not.
+        MissingExtraError: Tasks of reasoning-gym, and it is not installed.
+    """
+    if config.dataset is not None:
+        family: Family = Gym(config.dataset, config.threshold)
+    else:
+        made: tuple[Family, ...] = (Arithmetic(), Equations(), Countdown(), Words(), Strings())
+        family = next(one for one in made if one.name == config.task)
+    settings = {"seed": config.seed, "num_test_tasks": config.test_tasks}
+    return ReasoningDomain(family, difficulty=config.difficulty, axes=config.axes, **settings)
 
 
 def _questions(config: QuestionsConfig) -> QuestionsDomain:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from stepwell.config import BasketConfig, CaveConfig, Config, CustomConfig, MazeConfig, ShopConfig
+from stepwell.config import BasketConfig, CaveConfig, Config, CustomConfig, MazeConfig, ReasoningConfig, ShopConfig
 from stepwell.demonstrations import read_demonstrations
 from stepwell.errors import ConfigError
 from stepwell.protocols import Domain
@@ -46,7 +46,7 @@ def difficulty_of(config: Config) -> tuple[float, float]:
     """The range that training tasks are drawn from."""
     if not isinstance(config.curriculum, CustomConfig) and config.curriculum.difficulty is not None:
         low, high = config.curriculum.difficulty
-    elif isinstance(config.domain, ShopConfig | BasketConfig | MazeConfig | CaveConfig):
+    elif isinstance(config.domain, ShopConfig | BasketConfig | MazeConfig | CaveConfig | ReasoningConfig):
         low, high = config.domain.difficulty
     else:
         low, high = 0.0, 1.0

@@ -18,6 +18,7 @@ from stepwell.cli.look import export, show
 from stepwell.cli.play import play
 from stepwell.cli.problems import overlap, problems
 from stepwell.cli.score import score
+from stepwell.cli.step_labels import step_labels
 from stepwell.cli.train import train
 from stepwell.cli.train_judge import train_judge
 
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command("train-judge")(train_judge)
+app.command("step-labels")(step_labels)
 app.command("eval")(evaluate)
 app.command("eval-judge")(eval_judge)
 app.command()(play)

@@ -27,7 +27,16 @@ def presets(json: Json = False) -> None:
 @told
 def domains(json: Json = False) -> None:
     """List the domains, and with --json their settings."""
-    from stepwell.config import BasketConfig, CaveConfig, CustomConfig, MazeConfig, QuestionsConfig, ShopConfig, WebShopConfig
+    from stepwell.config import (
+        BasketConfig,
+        CaveConfig,
+        CustomConfig,
+        MazeConfig,
+        QuestionsConfig,
+        ReasoningConfig,
+        ShopConfig,
+        WebShopConfig,
+    )
 
     made: dict[str, type[BaseModel]] = {
         "shop": ShopConfig,
@@ -35,6 +44,7 @@ def domains(json: Json = False) -> None:
         "webshop": WebShopConfig,
         "maze": MazeConfig,
         "questions": QuestionsConfig,
+        "reasoning": ReasoningConfig,
         "cave": CaveConfig,
         "package.module:Name": CustomConfig,
     }

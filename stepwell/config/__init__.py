@@ -28,6 +28,7 @@ from stepwell.config.domains import (
     InterruptionsConfig,
     MazeConfig,
     QuestionsConfig,
+    ReasoningConfig,
     ShopConfig,
     WebShopConfig,
 )
@@ -114,6 +115,7 @@ __all__ = [
     "ProcessToGoCredit",
     "QuestionsConfig",
     "RePIRLCredit",
+    "ReasoningConfig",
     "ReinforcePPBaselineCredit",
     "ReinforcePPCredit",
     "RemoteEngineConfig",

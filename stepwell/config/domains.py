@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from stepwell.config.settings import CUSTOM, Count, CustomConfig, Difficulties, Settings, Share, kind_of
 
@@ -16,6 +16,7 @@ __all__ = [
     "InterruptionsConfig",
     "MazeConfig",
     "QuestionsConfig",
+    "ReasoningConfig",
     "ShopConfig",
     "WebShopConfig",
 ]
@@ -174,6 +175,30 @@ class QuestionsConfig(Settings):
     """What becomes of problems without an answer."""
 
 
+class ReasoningConfig(_LayoutSettings):
+    """Reasoning tasks whose every step is checked exactly; a line is a step."""
+
+    kind: Literal["reasoning"] = "reasoning"
+    task: Literal["arithmetic", "equations", "countdown", "words", "strings", "gym"] = "arithmetic"
+    """`arithmetic`: expressions; `equations`: linear ones in x; `countdown`: numbers and a target, the Game of 24 too (axes.every=1);
+    `words`: stories, in GSM8K's marked form; `strings`: rules that change letters; `gym`: a data set of the package reasoning-gym."""
+    axes: dict[str, int] = Field(default_factory=dict)
+    """What makes tasks hard, fixed one by one, such as `{numbers: 4, every: 1}`; what is not named follows the difficulty."""
+    dataset: str | None = None
+    """With `gym`: the name of the data set, such as `chain_sum`."""
+    threshold: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """With `gym`: the least score of a right answer; the package's scores know partial credit."""
+
+    @model_validator(mode="after")
+    def _gym_has_a_dataset(self) -> Self:
+        if (self.task == "gym") != (self.dataset is not None):
+            raise ValueError(
+                f"domain.dataset is {self.dataset!r} with domain.task={self.task}; task=gym needs the name of a data set of reasoning-gym, "
+                "such as dataset=chain_sum, and other tasks have none"
+            )
+        return self
+
+
 class CaveConfig(_LayoutSettings):
     """A cave with one-way passages, dead ends and treasures of different worth; the policy decides when to stop."""
 
@@ -187,6 +212,7 @@ DomainConfig = Annotated[
     | Annotated[MazeConfig, Tag("maze")]
     | Annotated[CaveConfig, Tag("cave")]
     | Annotated[QuestionsConfig, Tag("questions")]
+    | Annotated[ReasoningConfig, Tag("reasoning")]
     | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(kind_of),
 ]
