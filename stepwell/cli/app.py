@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from stepwell import __version__
+from stepwell.cli.ablate import ablate
 from stepwell.cli.doctor import doctor
 from stepwell.cli.engine import app as engine_app
 from stepwell.cli.eval_judge import eval_judge
@@ -37,6 +38,7 @@ app.command("step-labels")(step_labels)
 app.command("eval")(evaluate)
 app.command("eval-judge")(eval_judge)
 app.command()(play)
+app.command()(ablate)
 app.command()(score)
 app.command()(grade)
 app.command()(problems)
