@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stepwell import checkpoint
+from stepwell.alarmed import Alarmed, watching
 from stepwell.build import Built, build, first_tasks
 from stepwell.config import Config
 from stepwell.configure import dump
@@ -29,7 +30,7 @@ from stepwell.types import JSON, Group, Metrics, Scored
 
 __all__ = ["MAY_DIFFER", "NothingLeftError", "check_sinks", "peak_memory_bytes", "sinks_of", "train"]
 
-MAY_DIFFER = ("steps", "name", "evaluation.every", "checkpoint", "tracking", "engine.url", "engine.judge_url")
+MAY_DIFFER = ("steps", "name", "evaluation.every", "alarms.action", "checkpoint", "tracking", "engine.url", "engine.judge_url")
 """Settings that a resumed run may change."""
 
 
@@ -76,6 +77,7 @@ def train(config: Config, run: Path, *, resume: bool = False, show: bool = False
 def _check_ahead(config: Config, built: Built) -> None:
     """What would otherwise come to light only after the training."""
     check_sinks(config)
+    watching(config)
     if not built.domain.tasks("test"):
         raise ConfigError("The domain's split 'test' has no tasks; success is measured on them before and after training, so give it some.")
     if not config.evaluation.every:
@@ -104,11 +106,14 @@ class _Conductor:
 
     def __init__(self, config: Config, built: Built, folder: RunFolder, *, show: bool) -> None:
         self.config, self.built, self.folder = config, built, folder
+        self._show = show
         self.trainer = built.trainer
         self.totals = _Totals()
         self.before: dict[str, JSON] = {}
         self.after: dict[str, JSON] = {}
         self.notes = list(built.speaker.notices)
+        watch = watching(config)
+        self.alarmed = None if watch is None else Alarmed(config, watch, built.trainer, folder.checkpoints)
         self._value: float | None = None
         logged = last_step(folder.path)
         found = folder.rewind()
@@ -139,6 +144,8 @@ class _Conductor:
             for result in trainer.run():
                 metrics = self._after_step(result)
                 yield trainer.done, metrics
+                if self.alarmed is not None and self.alarmed.stopped:
+                    break
             if not self.after:  # no step was left, but the steps that are done were not planned as the last ones
                 self._measure_after()
                 self._save()
@@ -167,12 +174,28 @@ class _Conductor:
         if learnt == 0:
             metrics |= self._measure_before()
         self._value = self._validate(metrics, learnt)
+        if result.phase == "learn":
+            self._look(result, metrics)
         if done == trainer.total_steps:
             metrics |= self._measure_after()
         self.tracker.log(done, metrics)
-        if self._is_due(done, learnt):
+        went_back = self.alarmed is not None and self.alarmed.went_back
+        if went_back or self._is_due(done, learnt):
             self._save()
         return metrics
+
+    def _look(self, result: StepResult, metrics: Metrics) -> None:
+        """Asks for alarms. Where weights were taken back, the evaluation was of others."""
+        if self.alarmed is None:
+            return
+        found, said = self.alarmed.look(result)
+        metrics |= found
+        self.notes = list(dict.fromkeys([*self.notes, *said]))
+        if self._show:
+            for note in said:
+                print(f"note: {note}", file=sys.stderr)
+        if self.alarmed.went_back:
+            self._value = None
 
     def _add(self, more: _Totals) -> None:
         peak = max(self.totals.peak_memory_bytes, peak_memory_bytes())
@@ -229,6 +252,7 @@ class _Conductor:
             "totals": list(self.totals),
             "steps": self.config.steps,
             "notes": self.notes,
+            **({} if self.alarmed is None else {"alarms": self.alarmed.state()}),
         }
         keep, models = self.config.checkpoint.keep, self.trainer.models()
         checkpoint.save(self.folder.checkpoints, self.trainer.done, models=models, state=state, keep=keep, value=self._value)
@@ -242,6 +266,9 @@ class _Conductor:
         seconds, episodes, tokens, peak = totals
         self.totals = _Totals(float(seconds), int(episodes), int(tokens), int(peak))
         self._value = found.value
+        alarms = state.get("alarms")
+        if self.alarmed is not None and isinstance(alarms, Mapping):
+            self.alarmed.restore(alarms)
         self.before = before
         self.after = after if self.trainer.done == self.trainer.total_steps else {}
         self.notes = list(dict.fromkeys([*map(str, notes), *self.notes, *self._replanned(state["steps"])]))

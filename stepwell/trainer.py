@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from stepwell.credit import credit_metrics, needs_of
+from stepwell.credit.process_weight import weighed
 from stepwell.credit.reshape import Shaping, shaped_metrics, with_raw
 from stepwell.credit.shaping import Overlong, charge_kl, charge_metrics
 from stepwell.engine.batch import episode_rows, join, policy_rows
@@ -152,6 +153,7 @@ class Trainer:
             raise ConfigError("The credit rule needs log-probs under a reference, and there is none; set Parts.reference, say policy.keep.")
         self.parts, self.seed, self.cloning, self.learning = parts, seed, cloning, learning
         self.done = 0
+        self.process_weight = 1.0
         self._reward: ProcessReward | RewardLearner | None = None
         self._reference: KeptPolicy | None = None
         if cloning is not None:
@@ -226,6 +228,7 @@ class Trainer:
         shaped = parts.shaping(charged) if parts.shaping is not None else charged
         credited = parts.assign(shaped)
         _check_complete("The credit rule", groups, [[member.scored.episode for member in group.members] for group in credited or ()])
+        credited = weighed(credited, self.process_weight)
         if parts.shaping is not None:
             credited = with_raw(credited, charged)
             metrics |= shaped_metrics(shaped)
@@ -242,6 +245,10 @@ class Trainer:
         metrics |= clock.laps
         self.done += 1
         return StepResult(step, "learn", metrics, credited)
+
+    def judge(self) -> ProcessReward | RewardLearner | None:
+        """The reward, once reinforcement learning has begun."""
+        return self._reward
 
     # -- state ----------------------------------------------------------------------------------------------------------------
 
@@ -263,6 +270,7 @@ class Trainer:
             "curriculum": self.parts.curriculum.state(),
             "reward": reward,
             "shaping": self._shaping_state(),
+            "process_weight": self.process_weight,
         }
 
     def _shaping_state(self) -> dict[str, JSON]:
@@ -270,14 +278,32 @@ class Trainer:
 
     def restore(self, state: Mapping[str, JSON], load: Callable[[Mapping[str, Saveable]], None]) -> None:
         """Goes on from `state`; `load` restores the weights of `models()`."""
-        done, curriculum, reward = state["done"], state["curriculum"], state["reward"]
-        assert isinstance(done, int) and isinstance(curriculum, dict) and isinstance(reward, dict)
+        done, curriculum = state["done"], state["curriculum"]
+        assert isinstance(done, int) and isinstance(curriculum, dict)
         self.done = done
         if state["learning"]:
             self._begin_learning()
-        load(self.models())
+        self._take(state, load)
         self.parts.curriculum.restore(curriculum)
-        shaping = state.get("shaping")
+        weight = state.get("process_weight", 1.0)
+        assert isinstance(weight, int | float)
+        self.process_weight = float(weight)
+
+    def go_back(self, state: Mapping[str, JSON], load: Callable[[Mapping[str, Saveable]], None]) -> None:
+        """Takes the weights of an earlier step of learning; steps, curriculum and the weight of the process part go on as they are.
+
+        Raises:
+            RunError: The state is one from before reinforcement learning: it has no judge to go back to.
+        """
+        if not state["learning"] or self._reward is None:
+            raise RunError("The checkpoint is from before reinforcement learning; only one of its own steps can be gone back to.")
+        self._take(state, load)
+
+    def _take(self, state: Mapping[str, JSON], load: Callable[[Mapping[str, Saveable]], None]) -> None:
+        """Weights, and the states of shaping and judge."""
+        load(self.models())
+        shaping, reward = state.get("shaping"), state["reward"]
+        assert isinstance(reward, dict)
         if self.parts.shaping is not None and isinstance(shaping, Mapping):
             self.parts.shaping.restore(shaping)
         if isinstance(self._reward, RewardLearner):

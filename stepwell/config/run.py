@@ -6,6 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from stepwell.config.alarms import AlarmsConfig
 from stepwell.config.credits import (
     CounterfactualCredit,
     CreditConfig,
@@ -86,6 +87,7 @@ class Config(Settings):
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     tracking: TrackingConfig = TrackingConfig()
+    alarms: AlarmsConfig = AlarmsConfig()
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -93,6 +95,7 @@ class Config(Settings):
         groups = self.rollout.groups
         self._check_credit()
         self._check_shaping()
+        self._check_alarms()
         updates = self.loss.epochs * self.loss.minibatches
         if updates > 1 and self.loss.old_logprobs == "detached":
             raise ValueError(f"loss.old_logprobs is 'detached' with {updates} updates on a batch; set it to 'trainer' (or 'sampler')")
@@ -117,6 +120,25 @@ class Config(Settings):
             raise ValueError(
                 f"shaping changes step rewards, and with reward {self.reward.kind!r} and credit {self.credit.kind!r} nothing reads any; "
                 "leave shaping out, or choose a reward and a credit rule of steps, such as 'implicit' and 'istar'"
+            )
+
+    def _check_alarms(self) -> None:
+        """Whether there are step rewards to watch, and a process part to lower."""
+        action = self.alarms.action
+        deaf = isinstance(self.credit, GroupCredit | ReinforcePPBaselineCredit | SuffixCredit | CounterfactualCredit)
+        if action != "none" and self.reward.kind == "outcome":
+            raise ValueError(
+                f"alarms.action is {action!r}, and reward 'outcome' pays no steps: there is no judge to exploit; "
+                "leave alarms out, or choose a reward of steps such as 'implicit'"
+            )
+        if action in ("lower", "rollback") and (deaf or isinstance(self.credit, CustomConfig)):
+            raise ValueError(
+                f"alarms.action is {action!r}, which weighs the process part of credit, and credit {self.credit.kind!r} tells none; "
+                "set alarms.action to 'log' or 'stop', or choose a credit rule of steps such as 'istar'"
+            )
+        if action == "rollback" and not self.evaluation.every:
+            raise ValueError(
+                "alarms.action is 'rollback' and evaluation.every 0, so that no checkpoint is the best; set evaluation.every to 1 or more"
             )
 
     def _check_credit(self) -> None:

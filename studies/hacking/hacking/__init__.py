@@ -1,0 +1,1 @@
+"""Judges with planted holes, and the runs that find them."""
