@@ -53,6 +53,8 @@ def find(run: Path, query: Query) -> list[EpisodeRecord]:
     Raises:
         RunError: The run has no episodes, none of that step, or none of that task; what there is is named.
     """
+    if not run.is_dir():
+        raise RunError(f"There is no folder {run}. Give the folder of a run, by default runs/NAME-SEED.")
     steps = episode_steps(run, query.purpose)
     if not steps:
         of = {"train": "training", "eval": "an evaluation"}[query.purpose]

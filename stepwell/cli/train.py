@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepwell.cli.options import Json, Settings, Source
 from stepwell.cli.output import INTERRUPTED, note, out, print_json, told
+
+if TYPE_CHECKING:
+    from stepwell.config import Config
 
 __all__ = ["train"]
 
@@ -32,11 +35,13 @@ def train(
     stepwell train quick
     stepwell train webshop data=DIR seed=1 --run runs/mine
     """
-    from stepwell import run as runs
     from stepwell.configure import load
 
-    config = load(source, settings or ())
+    config = load(source, settings or ())  # before torch is imported: a misspelt key costs no seconds
     folder = run or Path("runs") / f"{config.name}-{config.seed}"
+    from stepwell import run as runs
+
+    note(_opening(config, folder))
     try:
         for _ in runs.train(config, folder, resume=resume, show=True):
             pass
@@ -47,6 +52,16 @@ def train(
         note(f"Interrupted; everything up to the last checkpoint is kept. Go on with: {again}")
         raise typer.Exit(INTERRUPTED) from None
     _tell(folder, json=json)
+
+
+def _opening(config: Config, folder: Path) -> str:
+    """What is about to happen, and where."""
+    from stepwell.checkpoint import saved_steps
+
+    warm = f"{config.cloning.steps} steps of imitating demonstrations (cloning), then " if config.cloning.steps else ""
+    done = max(saved_steps(folder / "checkpoints"), default=0)
+    begun = f"; going on from step {done}" if done else ""
+    return f"{config.name}, seed {config.seed}, in {folder}: {warm}{config.steps} of learning from rewards{begun}."
 
 
 def _tell(folder: Path, *, json: bool) -> None:
