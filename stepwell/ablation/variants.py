@@ -20,7 +20,7 @@ from stepwell.config import BasketConfig, Config, CustomConfig, OutcomeRewardCon
 from stepwell.configure import dump, parse
 from stepwell.errors import ConfigError, nearest
 
-__all__ = ["BUILT_IN", "Variant", "can_interrupt", "clean", "full", "perturbed", "variants_of"]
+__all__ = ["BUILT_IN", "Variant", "can_interrupt", "clean", "full", "judged", "perturbed", "variants_of"]
 
 Tree = dict[str, Any]
 
@@ -91,6 +91,22 @@ def perturbed(config: Config) -> Config:
         tree["domain"]["interruptions"] |= {"share": 1.0, "splits": ["test"]}
 
     return _changed(config, change)
+
+
+def judged(config: Config, run: str) -> Config:
+    """The same with the judge of another run, which learns no more.
+
+    Raises:
+        ConfigError: The credit rule wants more of the judge than that.
+    """
+
+    def change(tree: Tree) -> None:
+        tree["reward"] = {"kind": "trained", "run": run, "pay": tree["reward"].get("pay", "success")}
+
+    try:
+        return _changed(config, change)
+    except ConfigError as error:
+        raise ConfigError(f"Variant 'static_judge': {error} Or leave the variant out (--only).") from None
 
 
 # -- the changes --------------------------------------------------------------------------------------------------------------
@@ -165,6 +181,7 @@ def variants_of(base: Config, named: Mapping[str, Sequence[str]], only: Sequence
 
 def _variant(name: str, whole: Config, changes: Sequence[str], judge_steps: int | None) -> Variant:
     if name == "static_judge":
+        judged(whole, "runs/judge")
         return Variant(name, whole, _teaching(whole, judge_steps))
     if name in _CHANGES:
         return Variant(name, _changed(whole, _CHANGES[name]))

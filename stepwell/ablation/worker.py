@@ -11,7 +11,7 @@ from pathlib import Path
 from stepwell.ablation.measure import measure
 from stepwell.ablation.parent import end_with_parent
 from stepwell.ablation.plan import Job, read_variant
-from stepwell.ablation.variants import full
+from stepwell.ablation.variants import full, judged
 from stepwell.config import Config
 from stepwell.configure import dump, parse
 from stepwell.errors import StepwellError
@@ -33,9 +33,7 @@ def finish(job: Job) -> None:
         teaching = _own(variant.judge, job)
         _train(teaching, job.teaching)
         played = sum(int(line.metrics.get("rollout/drawn_groups", 0)) for line in read_metrics(job.teaching)) * teaching.rollout.group_size
-        pay = dump(config)["reward"].get("pay", "success")
-        taught = {"kind": "trained", "run": str(job.teaching.resolve()), "pay": pay}
-        config = parse({**dump(config), "reward": taught})
+        config = judged(config, str(job.teaching.resolve()))
     _train(config, job.run)
     found = measure(job.run, config, whole, episodes_before=played)
     told = {"variant": job.variant, "seed": job.seed, "config": dump(config), **found}

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -135,11 +136,12 @@ def _killed(job: Job, monkeypatch: pytest.MonkeyPatch, moments: list[int]) -> No
         left = [moment]
 
         def dying(*args: Any, left: list[int] = left, **kwargs: Any) -> Iterator[tuple[int, Metrics]]:
-            for step in train(*args, **kwargs):
-                left[0] -= 1
-                if left[0] == 0:
-                    raise SystemExit(9)
-                yield step
+            with closing(train(*args, **kwargs)) as steps:  # type: ignore[type-var]  # gives its lock back, as a process that dies does
+                for step in steps:
+                    left[0] -= 1
+                    if left[0] == 0:
+                        raise SystemExit(9)
+                    yield step
 
         monkeypatch.setattr(worker, "train", dying)
         with pytest.raises(SystemExit):
