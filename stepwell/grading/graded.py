@@ -39,7 +39,8 @@ class Graded:
         extracted: What was taken for the answer, or None where nothing was found.
         seconds: How long grading took, without waiting for a free worker.
         reason: Why, in a clause, where the grade is UNPARSED, TIMEOUT or ERROR; of a program, also where it is WRONG.
-        own_doing: Whether a timeout is the answer's own doing, as it is of a program that runs too long.
+        own_doing: Whether a timeout is the answer's own doing, as it is of a program that runs too long, and of a formula where the gold
+            answer alone is read in time. Otherwise hanging the grader would be a way out of a lost episode.
     """
 
     grade: Grade
@@ -56,8 +57,10 @@ class Graded:
 
         >>> Graded(Grade.UNPARSED, None, 0.0, "no box").verdict()
         Verdict(score=0.0, success=False, reason='')
-        >>> Graded(Grade.TIMEOUT, "9^{9^{9}}", 5.0, "cut after 5 s").verdict().score is None
+        >>> Graded(Grade.TIMEOUT, "2", 5.0, "the machine is too busy").verdict().score is None
         True
+        >>> Graded(Grade.TIMEOUT, "9^{9^{9}}", 5.0, "cut after 5 s", own_doing=True).verdict().score
+        0.0
         """
         if self.grade is Grade.ERROR or (self.grade is Grade.TIMEOUT and not self.own_doing):
             return Verdict.unscored(f"grading: {self.grade}: {self.reason}")

@@ -114,8 +114,11 @@ class Maths:
             "limit": self._limit_s,
         }
         reply, seconds = self._workers.ask(request, self._limit_s)
-        if reply == "timeout" or (not isinstance(reply, str) and "late" in reply):
-            return Graded(Grade.TIMEOUT, found, seconds, f"comparing was cut after {self._limit_s:g} s")
+        if reply == "timeout":
+            return Graded(Grade.TIMEOUT, found, seconds, "comparing did not get its processor time: the machine is too busy")
+        if not isinstance(reply, str) and "late" in reply:
+            cut = f"comparing was cut after {self._limit_s:g} s"
+            return Graded(Grade.TIMEOUT, found, seconds, cut, own_doing=self._reads_alone(request["gold"]))
         if isinstance(reply, str):
             return Graded(Grade.ERROR, found, seconds, "the worker died while it compared")
         outcome = reply.get("outcome")
@@ -126,6 +129,11 @@ class Maths:
         if outcome is None:
             return Graded(Grade.ERROR, found, seconds, str(reply.get("error")))
         return Graded(Grade.RIGHT if outcome == "same" else Grade.WRONG, found, seconds)
+
+    def _reads_alone(self, gold: JSON) -> bool:
+        """Whether the gold answer compares with a plain number in time: then it was the other one that did not."""
+        reply, _ = self._workers.ask({"gold": gold, "answer": ["1", "1"], "limit": self._limit_s}, self._limit_s)
+        return not isinstance(reply, str) and "outcome" in reply
 
     def close(self) -> None:
         """Ends the workers; closing twice is fine."""

@@ -145,8 +145,8 @@ class _Worker:
                 return "timeout"
             self.close()
             return "died"
-        if reply.get("ready") and reply.get("late"):
-            return "timeout"
+        if reply.get("ready") and reply.get("late"):  # killed at its limit of processor time
+            return {"late": True}
         if "ready" in reply:  # the process that had the request is gone, and who reads it now is not known
             self.close()
             return "died"

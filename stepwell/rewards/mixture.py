@@ -5,7 +5,7 @@ Legend: S step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -71,7 +71,9 @@ class MixtureReward:
         for name, one in said.items():
             for component, values_S in one.rewards.items():
                 weighted_S = np.where(scored_S & one.scored_S, self._parts[name].weight * values_S, 0.0)
-                rewards[name if len(one.rewards) == 1 else f"{name}_{component}"] = weighted_S
+                called = name if len(one.rewards) == 1 else f"{name}_{component}"
+                _check_new(called, rewards)
+                rewards[called] = weighted_S
         return Scored(first.episode, first.steps, first.outcome, rewards, scored_S, confidence=self._confidence.value)
 
     def learn(self, groups: Sequence[Group[Scored]]) -> Metrics:
@@ -101,7 +103,9 @@ class MixtureReward:
         made: dict[str, Saveable] = {}
         for name, part in self._parts.items():
             if isinstance(part.judge, RewardLearner):
-                made |= {f"{name}_{model}": weights for model, weights in part.judge.models().items()}
+                for model, weights in part.judge.models().items():
+                    _check_new(f"{name}_{model}", made)
+                    made[f"{name}_{model}"] = weights
         return made
 
     def state(self) -> dict[str, JSON]:
@@ -118,3 +122,11 @@ class MixtureReward:
             assert isinstance(judge, RewardLearner)
             judge.restore(own)
         self._confidence.restore(state["confidence"])
+
+
+def _check_new(name: str, known: Collection[str]) -> None:
+    if name in known:
+        raise ContractViolation(
+            f"Two parts of the mixture are both called {name!r}: a judge, and another one's part, whose name is added to the judge's own. "
+            "Rename one judge."
+        )

@@ -170,7 +170,14 @@ def test_a_hanging_answer_costs_its_limit_and_no_other_item() -> None:
         graded = maths.grade_all([*clean[:5], ("1", rf"\boxed{{{HANGING}}}"), ("x", rf"\boxed{{{STUCK}}}"), *clean[5:]])
     assert [one.grade for one in graded] == [Grade.RIGHT] * 5 + [Grade.TIMEOUT] * 2 + [Grade.RIGHT] * 5
     assert all(one.seconds >= 0.6 and one.reason == "comparing was cut after 0.6 s" for one in graded[5:7])
-    assert graded[5].verdict().score is None
+    assert [one.verdict().score for one in graded[5:7]] == [0.0, 0.0]  # hanging is no way out of a lost episode
+
+
+@pytest.mark.slow
+def test_a_gold_answer_that_hangs_is_not_the_answers_doing() -> None:
+    with Maths(workers=1, limit_s=0.6) as maths:
+        graded = maths.grade(HANGING, r"\boxed{1}")
+    assert graded.grade is Grade.TIMEOUT and graded.verdict().score is None
 
 
 @pytest.mark.slow

@@ -114,6 +114,13 @@ def test_components_of_a_judge_keep_their_names() -> None:
     assert {name: values.tolist() for name, values in scored.members[0].rewards.items()} == {"env_environment": [4.0], "env_invalid": [4.0]}
 
 
+def test_a_name_that_two_parts_would_share_is_refused() -> None:
+    """Not one reward in the place of the other."""
+    mixture = MixtureReward({"a": Part(Says(1.0, components=("judge", "share"))), "a_share": Part(Says(1.0))})
+    with pytest.raises(ContractViolation, match="Two parts of the mixture are both called 'a_share'"):
+        mixture.score([group([2])])
+
+
 def test_judges_that_cut_steps_differently_are_refused() -> None:
     mixture = MixtureReward({"a": Part(Says(1.0)), "b": Part(Says(1.0, segment=by_token))})
     with pytest.raises(ContractViolation, match="cut an episode of task 'test/0' differently: a into 1 steps, b into 2"):
