@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -161,11 +161,3 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
-
-
-def numbers(found: Mapping[str, JSON], *path: str) -> float:
-    """A number deep in a result; NaN where there is none."""
-    inner: JSON = dict(found)
-    for name in path:
-        inner = inner.get(name) if isinstance(inner, Mapping) else None
-    return float(inner) if isinstance(inner, int | float) and not isinstance(inner, bool) else math.nan

@@ -10,7 +10,6 @@ from typing import cast
 import numpy as np
 
 from stepwell.ablation.comparing import Curve, Ratio, Reached, areas, crossed, over_seeds, ratio_of, reached
-from stepwell.ablation.measure import numbers
 from stepwell.ablation.plan import Plan
 from stepwell.errors import ConfigError, DataError, nearest
 from stepwell.evaluation.intervals import Interval
@@ -47,7 +46,7 @@ class Arm:
 
     def values(self, path: Sequence[str], seeds: Sequence[int]) -> list[float]:
         """A number of each run; NaN where it has none."""
-        return [numbers(self.runs[seed], *path) for seed in seeds]
+        return [_number(self.runs[seed], *path) for seed in seeds]
 
     def success(self, world: str, seeds: Sequence[int], bin_: str | None = None) -> Floats:
         """Success on each task, or on those of a bin of difficulty, NaN without grade; no column where nothing was played. [S, T]"""
@@ -207,3 +206,11 @@ def _over(one_ST: Floats, other_ST: Floats | None = None) -> Interval:
 def told(interval: Interval) -> dict[str, JSON]:
     """For JSON: None where nothing is known."""
     return {name: float(value) if math.isfinite(value) else None for name, value in interval._asdict().items()}
+
+
+def _number(found: Mapping[str, JSON], *path: str) -> float:
+    """A number deep in a result; NaN where there is none."""
+    inner: JSON = dict(found)
+    for name in path:
+        inner = inner.get(name) if isinstance(inner, Mapping) else None
+    return float(inner) if isinstance(inner, int | float) and not isinstance(inner, bool) else math.nan
