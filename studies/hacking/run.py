@@ -44,12 +44,14 @@ def read(path: Path) -> list[dict[str, object]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--judges", nargs="*", choices=["clean", *PLANTS], help="only runs of these; default: all")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--out", type=Path, default=HERE)
     args = parser.parse_args(arguments)
     results, began = args.out / "results.jsonl", time.monotonic()
     done = {(run["judge"], run["seed"]) for run in read(results)}
-    for name, seed in [] if args.table else [job for job in jobs() if job not in done]:
+    wanted = args.judges or ["clean", *PLANTS]
+    for name, seed in [] if args.table else [job for job in jobs() if job not in done and job[0] in wanted]:
         if time.monotonic() - began > 60 * args.minutes:
             break
         played = play(PLANTS.get(name, CLEAN), seed)
