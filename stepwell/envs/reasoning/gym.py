@@ -94,7 +94,7 @@ def _of(payload: Payload) -> _Made:
 def _entry(dataset: str, level: int, seed: int) -> _Made:
     gym = _package()
     if dataset in gym.factory.CURRICULA:
-        curriculum = gym.create_curriculum(dataset)
+        curriculum = gym.factory.create_curriculum(dataset)
         for name, attribute in curriculum.attributes.items():
             curriculum.set_attr_level(name, min(level, len(attribute.levels) - 1))
         config = curriculum.generate_configuration({"seed": seed, "size": 1})

@@ -100,7 +100,7 @@ def _outside(side: str, before: str) -> bool:
     """Whether the first side goes on to the left, in words or letters: the `- 3` of `x - 3 = 7`, the `18` of `a third of 18 = 6`, the `(2)`
     of `f(2) = 7`, the `1` of `a_1 = 7`."""
     near = before.rstrip()[-1:]
-    if not side or re.search(r"\\[a-zA-Z]+\s*$", before[-20:]) or near in tuple("_\\^|#{!√'"):
+    if not side or re.search(r"(?:\\[a-zA-Z]+|\bx)\s*$", before[-20:]) or near in tuple("_\\^|#{!√'"):
         return True
     if not near or not (near.isalnum() or near in ")}]"):
         return False

@@ -28,7 +28,7 @@ _MIXED = re.compile(r"(?<![\d.)])(\d+) ?\\[dt]?frac\{(\d+)\}\{(\d+)\}(?! *\\frac
 _POWER = re.compile(r"\^\{([^{}]*)\}")
 _SIGNS = {r"\cdot": "*", r"\times": "*", r"\div": "/", r"\left": "", r"\right": "", r"\%": "%", r"\$": "", r"\,": "", r"\!": "", "&": ""}
 _SIGNS |= {r"\(": "", r"\)": "", r"\[": "\n", r"\]": "\n", "{,}": "", r"\text{": " {", r"\quad": " "}
-_TIMES = re.compile(r"(?<=[\d)]) x (?=[\d(.])|(?<=\d)x(?=\d)")
+_TIMES = re.compile(r"(?<=[\d)]) ?x ?(?=[\d(.])")
 _MOST_TENTHS = 8
 
 
