@@ -72,7 +72,7 @@ def test_rule_players_fall_along_difficulty(family: Family) -> None:
     domain = ReasoningDomain(family)
     hasty, careless = [], []
     for difficulty in LEVELS:
-        tasks = [domain.task(difficulty, seed, "train") for seed in range(30)]
+        tasks = [domain.task(difficulty, seed, "train") for seed in range(12 if family.name == "countdown" else 30)]
         answers = [family.shortcut(task.payload) for task in tasks]
         hasty.append(np.mean([said is not None and family.answers(t.payload, said) for t, said in zip(tasks, answers, strict=True)]))
         careless.append(np.mean([0.9 ** len(domain.solution(task) or ()) for task in tasks]))
