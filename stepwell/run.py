@@ -119,7 +119,7 @@ class _Conductor:
         found = folder.rewind()
         if found is not None:
             self._restore(found)
-        elif logged:
+        elif logged and logged > self.config.checkpoint.every:  # as many steps have had a checkpoint
             self.notes.append(f"{folder.path} had logged {logged} steps and holds no checkpoint; the run began again.")
         trainer = self.trainer
         bar = progress(trainer.total_steps, start=trainer.done, warm=trainer.clone_steps) if show else None

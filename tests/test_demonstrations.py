@@ -73,7 +73,7 @@ def test_a_policy_learns_from_recorded_episodes(name: str, tmp_path: Path) -> No
     steps = [next(run) for _ in range(made.trainer.clone_steps)]
     losses = [step.metrics["cloning/loss"] for step in steps]
     assert {step.phase for step in steps} == {"clone"}
-    assert losses[-1] < 0.5 * losses[0], losses
+    assert losses[-1] < 0.6 * losses[0], losses
 
 
 BAD = {

@@ -40,7 +40,7 @@ def refused(*arguments: object) -> str:
 
 
 CONFIGS = {
-    "smke": "There is no preset 'smke' and no file of that name; did you mean 'smoke'? Known: default, quick,",
+    "smke": "There is no preset 'smke' and no file of that name; did you mean 'smoke'? Known: default, judge, quick,",
     "missing.yaml": "missing.yaml cannot be read: No such file or directory.",
     "smoke steps": "'steps' is no setting; write key=value, such as rollout.groups=8.",
     "smoke rollout.group=3": "rollout.group is not a setting; did you mean 'groups'?",
@@ -60,9 +60,9 @@ CONFIGS = {
     "smoke domain.expert_haste.colour=0.5": "expert_haste names the option 'colour'; did you mean 'color'?",
     "smoke domain=3": "domain is 3; it should be a section with a kind, such as domain.kind=...",
     "smoke reward=": "reward is None; it should be a section with a kind,",
-    "smoke domain.kind=custom": "domain.kind is 'custom'; Known: basket, cave, maze, questions, shop, webshop, or a class of your own as ",
+    "smoke domain.kind=custom": "domain.kind is 'custom'; Known: basket, cave, maze, questions, reasoning, shop, webshop, or a class of your own",
     "smoke domain.kind=.:Name": "domain.kind is '.:Name'; a class of your own is named as package.module:Name.",
-    "smoke engine.kind=mine:Engine": "engine.kind is 'mine:Engine'; Known: local, tiny.",
+    "smoke engine.kind=mine:Engine": "engine.kind is 'mine:Engine'; Known: local, remote, tiny.",
     "smoke difficulty=[0.9,0.1]": "domain.difficulty: the range [0.9, 0.1] is empty; give [low, high] with low <= high.",
     "smoke curriculum.difficulty=[0.9,0.1]": "curriculum.difficulty: the range [0.9, 0.1] is empty;",
     "smoke difficulty=[0.5]": "domain.difficulty.1 is missing.",

@@ -111,7 +111,7 @@ def test_an_adapter_has_a_critic_that_is_an_adapter() -> None:
 
 def test_groups_of_one_will_do() -> None:
     """Nothing is compared inside a group."""
-    (result, *_) = list(trainer("rollout.group_size=1", "rollout.groups=4").run())
+    (result, *_) = list(trainer("rollout.group_size=1", "rollout.groups=4", "seed=1").run())  # outcomes are not all alike
     assert any(member.advantages_S.any() for group in result.groups for member in group.members)
 
 
