@@ -60,7 +60,7 @@ CONFIGS = {
     "smoke domain.expert_haste.colour=0.5": "expert_haste names the option 'colour'; did you mean 'color'?",
     "smoke domain=3": "domain is 3; it should be a section with a kind, such as domain.kind=...",
     "smoke reward=": "reward is None; it should be a section with a kind,",
-    "smoke domain.kind=custom": "domain.kind is 'custom'; Known: basket, cave, maze, questions, reasoning, shop, webshop, or a class of your own",
+    "smoke domain.kind=custom": "domain.kind is 'custom'; Known: basket, cave, maze, questions, reasoning, shop, webshop, or",
     "smoke domain.kind=.:Name": "domain.kind is '.:Name'; a class of your own is named as package.module:Name.",
     "smoke engine.kind=mine:Engine": "engine.kind is 'mine:Engine'; Known: local, remote, tiny.",
     "smoke difficulty=[0.9,0.1]": "domain.difficulty: the range [0.9, 0.1] is empty; give [low, high] with low <= high.",
