@@ -17,6 +17,7 @@ from stepwell.grading.extract import extract
 from stepwell.grading.graded import Grade, Graded
 from stepwell.grading.kinds import Reads
 from stepwell.grading.tidy import tidy
+from stepwell.syntax import parse
 from stepwell.types import JSON
 
 __all__ = ["Expression", "evaluate"]
@@ -44,11 +45,17 @@ def evaluate(text: str) -> tuple[Fraction, Counter[int]]:
         raise ValueError(f"it has {len(text)} letters; at most {_LONGEST} are read")
     used: Counter[int] = Counter()
     try:
-        return _value(ast.parse(text.strip(), mode="eval").body, used), used
+        return _value(_body(text.strip()), used), used
     except (SyntaxError, RecursionError, MemoryError):
         raise ValueError("it is no expression in + - * / and brackets") from None
     except ZeroDivisionError:
         raise ValueError("it divides by 0") from None
+
+
+def _body(text: str) -> ast.expr:
+    whole = parse(text, "eval")
+    assert isinstance(whole, ast.Expression)
+    return whole.body
 
 
 def _value(node: ast.expr, used: Counter[int]) -> Fraction:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from stepwell.errors import DataError
 from stepwell.sandbox.answers import Expected, nodes
+from stepwell.syntax import parse
 
 __all__ = ["Case", "Unsplit", "check_demand", "free_names", "split"]
 
@@ -91,9 +92,11 @@ def check_demand(tests: str) -> None:
 
 def _parse(tests: str) -> ast.Module:
     try:
-        return ast.parse(tests)
+        module = parse(tests)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise DataError(f"a test is no Python ({error}): {tests[:80]!r}.") from None
+    assert isinstance(module, ast.Module)
+    return module
 
 
 def _statements(module: ast.Module) -> Sequence[ast.stmt]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -103,3 +104,10 @@ def check(candidate):
         assert [y for y in helper(x)] == g(x) + sys.maxsize + r.random() + math(2)
 """
     assert free_names(tests) == (["g", "math"], ["sys"])
+
+
+def test_tests_are_read_in_many_threads_at_once() -> None:
+    """CPython 3.11 raises SystemError where several threads parse and the collector runs in the middle."""
+    source = "def check(candidate):\n" + "".join(f"    assert candidate(n = {n}, q = [[{n}, 5], [1, 6]]) == [{n}, 2]\n" for n in range(200))
+    with ThreadPoolExecutor(4) as pool:
+        assert [len(cases) for cases in pool.map(split, [source] * 40)] == [200] * 40
