@@ -120,7 +120,8 @@ def test_the_parser_is_asked_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyP
         inside -= 1
         return parse(source, mode=mode)
 
-    monkeypatch.setattr(ast, "parse", counting)
-    with ThreadPoolExecutor(4) as pool:
-        assert [len(cases) for cases in pool.map(split, ["assert f(1) == 2"] * 12)] == [1] * 12
+    with monkeypatch.context() as patched, ThreadPoolExecutor(4) as pool:
+        patched.setattr(ast, "parse", counting)
+        cut = list(pool.map(split, ["assert f(1) == 2"] * 12))
+    assert [len(cases) for cases in cut] == [1] * 12
     assert most == 1
