@@ -147,7 +147,7 @@ def test_no_failure_is_worth_as_much_as_any_success(failed: list[float], succeed
 
 @given(REWARDS)
 def test_no_success_is_worth_more_than_one_at_the_first_try(rewards: list[float]) -> None:
-    assert total(rewards, 1.0) <= total([1.0], 1.0) + 1e-9
+    assert total(rewards, 1.0) <= total([1.0], 1.0) + 1e-7  # `shaped` rounds each step to nine places
 
 
 def test_what_is_logged() -> None:
