@@ -32,8 +32,8 @@ ARMS = {
 BENCHMARKS: dict[str, tuple[Any, str, int | None]] = {
     "processbench_gsm8k": ("processbench", "processbench_gsm8k.json.gz", None),
     "prm800k_test": ("prm800k", "prm800k_phase1_test.parquet", 300),
-    "prmbench_circular": ("prmbench", "prmbench_circular.jsonl.gz", None),
-    "prmbench_step_contradiction": ("prmbench", "prmbench_step_contradiction.jsonl.gz", None),
+    "prmbench_circular": ("prmbench", "prmbench_circular.jsonl.gz", 150),
+    "prmbench_step_contradiction": ("prmbench", "prmbench_step_contradiction.jsonl.gz", 150),
 }
 """Name -> benchmark, file, and how many solutions are drawn (None: all)."""
 
