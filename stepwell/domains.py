@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypedDict, cast
 
 from stepwell.config import BasketConfig, CaveConfig, CustomConfig, DomainConfig, MazeConfig, QuestionsConfig, ReasoningConfig, ShopConfig
+from stepwell.config.domains import InterruptionsConfig
 from stepwell.custom import custom
 from stepwell.datasets.benchmarks import BENCHMARKS, read_problems
 from stepwell.envs.cave import CaveDomain
@@ -19,9 +20,10 @@ from stepwell.envs.shop.basket import BasketShop
 from stepwell.envs.shop.events import ShopEvents
 from stepwell.envs.shop.shop import Shop
 from stepwell.envs.shop.webshop import WebShopDomain, WebShopSettings
+from stepwell.errors import ConfigError
 from stepwell.protocols import Domain
 
-__all__ = ["build_domain", "reasoning_domain"]
+__all__ = ["build_domain", "disturbed", "reasoning_domain", "undisturbed"]
 
 
 def build_domain(config: DomainConfig) -> Domain:
@@ -34,6 +36,29 @@ def build_domain(config: DomainConfig) -> Domain:
     if isinstance(config, CustomConfig | QuestionsConfig) or not config.interruptions.kinds:
         return domain
     return Interrupted(domain, Plan(**config.interruptions.model_dump()), events)
+
+
+def undisturbed(config: DomainConfig) -> DomainConfig:
+    """The same where nothing happens in the middle of an episode."""
+    if isinstance(config, CustomConfig | QuestionsConfig):
+        return config
+    return config.model_copy(update={"interruptions": InterruptionsConfig()})
+
+
+def disturbed(config: DomainConfig, split: str) -> DomainConfig:
+    """The same where something happens in every episode of a split.
+
+    Raises:
+        ConfigError: The domain has no interruptions, or none is named.
+    """
+    if isinstance(config, CustomConfig | QuestionsConfig):
+        raise ConfigError(f"Nothing can happen in the middle of an episode of domain.kind={config.kind}; choose another domain.")
+    if not config.interruptions.kinds:
+        raise ConfigError(
+            "No interruption is named, so there is nothing to compare with; name some, such as "
+            "interruptions.kinds=[tool_error,stale_page] (docs: concepts/interruptions)."
+        )
+    return config.model_copy(update={"interruptions": config.interruptions.model_copy(update={"share": 1.0, "splits": (split,)})})
 
 
 def _domain(config: DomainConfig) -> tuple[Domain, Events | None]:

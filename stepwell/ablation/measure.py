@@ -14,7 +14,7 @@ from stepwell.ablation.variants import can_interrupt, clean, perturbed
 from stepwell.build import build_domain, first_tasks
 from stepwell.config import Config, OutcomeRewardConfig
 from stepwell.evaluation.evaluate import Evaluation, evaluate
-from stepwell.evaluation.recovery import paired_difference, recovery, recovery_given_clean
+from stepwell.evaluation.recovery import compared
 from stepwell.tracking import MetricsLine, episode_steps, read_episodes, read_metrics
 from stepwell.trained import open_run
 from stepwell.types import JSON, Metrics
@@ -64,18 +64,9 @@ def _played(run: Path, config: Config, whole: Config) -> dict[str, JSON]:
     if not can_interrupt(whole):
         return {"clean": _told(calm), "perturbed": None}
     rough = play(perturbed(whole))
-    got_over, difference = recovery(rough.groups), paired_difference(calm.groups, rough.groups)
     return {
         "clean": _told(calm),
-        "perturbed": {
-            **_told(rough),
-            "difference": {name: _number(value) for name, value in difference._asdict().items()},
-            "interrupted": got_over.interrupted,
-            "recovery": _number(got_over.rate),
-            "recovery_turns": _number(got_over.steps),
-            "recovery_given_clean": _number(recovery_given_clean(calm.groups, rough.groups)),
-            "recovery_by_kind": dict(got_over.by_kind),
-        },
+        "perturbed": {**_told(rough), **compared(calm.groups, rough.groups)},
     }
 
 

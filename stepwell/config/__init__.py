@@ -4,6 +4,7 @@ A choice has a `kind`; `kind: package.module:Name` is a class of your own, calle
 `configure.load` turns YAML and `key=value` arguments into a `Config`, or says which key is wrong, what was got and what is allowed.
 """
 
+from stepwell.config.alarms import AlarmsConfig
 from stepwell.config.credits import (
     CounterfactualCredit,
     CreditConfig,
@@ -71,6 +72,7 @@ from stepwell.config.settings import CUSTOM, CustomConfig
 
 __all__ = [
     "CUSTOM",
+    "AlarmsConfig",
     "AxesConfig",
     "BasketConfig",
     "CaveConfig",

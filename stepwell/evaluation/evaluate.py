@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from stepwell.errors import ConfigError, RunError
-from stepwell.evaluation.attempts import pass_at_k
+from stepwell.evaluation.attempts import pass_at_k, pass_hat_k
 from stepwell.evaluation.intervals import Interval, bootstrap, wilson
 from stepwell.protocols import Domain, Policy
 from stepwell.rollout import Player, rollout
 from stepwell.tracking.metrics import is_invalid
 from stepwell.types import JSON, EndingKind, Episode, Group, Task
 
-__all__ = ["Evaluation", "evaluate", "pass_at", "summarise"]
+__all__ = ["Evaluation", "evaluate", "pass_at", "pass_hat", "summarise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +143,26 @@ def pass_at(groups: Sequence[Group[Episode]], k: int) -> Interval:
     Raises:
         ConfigError: k is below 1, or above the number of episodes of each task.
     """
+    return _over_subsets(groups, k, pass_at_k, f"pass@{k}")
+
+
+def pass_hat(groups: Sequence[Group[Episode]], k: int) -> Interval:
+    r"""How likely all of k episodes of a task succeed: how reliable a policy is (Yao et al. 2024, arXiv 2406.12045).
+
+    $$\text{pass}^k = \text{mean over tasks of } \binom{c}{k} / \binom{n}{k}$$
+
+    Everything else as in `pass_at`.
+    """
+    return _over_subsets(groups, k, pass_hat_k, f"pass^{k}")
+
+
+def _over_subsets(groups: Sequence[Group[Episode]], k: int, of: Callable[[int, int, int], float], name: str) -> Interval:
     most = max((len(group.members) for group in groups), default=0)
     if not 1 <= k <= most:
-        raise ConfigError(f"pass@{k} was asked for; with {most} episodes of each task, k may be 1 to {most}.")
+        raise ConfigError(f"{name} was asked for; with {most} episodes of each task, k may be 1 to {most}.")
     values = []
     for group in groups:
         wins = [bool(e.verdict.success) for e in group.members if not e.failed and e.verdict.success is not None]
         if len(wins) >= k:
-            values.append(pass_at_k(len(wins), sum(wins), k))
+            values.append(of(len(wins), sum(wins), k))
     return _over_tasks(values, range(len(values)))

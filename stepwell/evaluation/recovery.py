@@ -13,9 +13,9 @@ import numpy as np
 
 from stepwell.errors import ConfigError
 from stepwell.evaluation.intervals import Interval, bootstrap
-from stepwell.types import Episode, Group
+from stepwell.types import JSON, Episode, Group
 
-__all__ = ["Recovery", "first_event", "paired_difference", "recovery", "recovery_given_clean"]
+__all__ = ["Recovery", "compared", "first_event", "paired_difference", "recovery", "recovery_given_clean"]
 
 
 class Recovery(NamedTuple):
@@ -76,6 +76,27 @@ def recovery_given_clean(clean: Sequence[Group[Episode]], perturbed: Sequence[Gr
     pairs = [pair for wins, others in _pairs(clean, perturbed) for pair in zip(wins, others, strict=True)]
     kept = [after for before, after in pairs if before == 1.0]
     return float(np.mean(kept)) if kept else math.nan
+
+
+def compared(clean: Sequence[Group[Episode]], perturbed: Sequence[Group[Episode]]) -> dict[str, JSON]:
+    """All of this page about the same tasks played undisturbed and disturbed; None where nothing could be measured.
+
+    Raises:
+        ConfigError: The two are not of the same tasks.
+    """
+    got_over, difference = recovery(perturbed), paired_difference(clean, perturbed)
+    return {
+        "difference": {name: _number(value) for name, value in difference._asdict().items()},
+        "interrupted": got_over.interrupted,
+        "recovery": _number(got_over.rate),
+        "recovery_turns": _number(got_over.steps),
+        "recovery_given_clean": _number(recovery_given_clean(clean, perturbed)),
+        "recovery_by_kind": dict(got_over.by_kind),
+    }
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
 
 
 def _pairs(clean: Sequence[Group[Episode]], perturbed: Sequence[Group[Episode]]) -> list[tuple[list[float], list[float]]]:

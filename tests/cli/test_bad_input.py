@@ -292,6 +292,7 @@ RUNS = {
     "eval RUN --k 4 --samples 2": "--k asks for pass@4 with 2 episodes of each task; give --samples 4 or more.",
     "eval RUN --k one": "--k is 'one'; give whole numbers from 1 on, separated by commas, such as 1,8.",
     "eval RUN --k 0": "--k is '0';",
+    "eval RUN --perturbed": "No interruption is named, so there is nothing to compare with; name some,",
     "eval RUN --k 8 --greedy": "8 greedy episodes of a task are all the same;",
     "eval RUN --greedy --temperature 0.7": "--greedy is temperature 0, and --temperature is 0.7; give one of the two.",
     "eval RUN --temperature inf": "--temperature is inf; give a number of 0 or more, where 0 is --greedy.",

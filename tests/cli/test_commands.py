@@ -109,9 +109,24 @@ def test_eval_pass_at_k_and_the_best_checkpoint(run: Path) -> None:
     said = stepwell("eval", run, "--k", "1,3", "--episodes", 2, "--checkpoint", "best", "--json")
     assert set(said.json["pass_at"]) == {"1", "3"}
     assert said.json["pass_at"]["1"] <= said.json["pass_at"]["3"]
+    assert said.json["pass_hat"]["1"] == said.json["pass_at"]["1"] >= said.json["pass_hat"]["3"]
     assert (said.json["episodes"], said.json["samples"], said.json["tasks"], said.json["checkpoint"]) == (6, 3, 2, "best")
     table = stepwell("eval", run, "--k", "1,3", "--episodes", 2, "--samples", 4)
     assert "pass@3" in table.out and "8 episodes in shop; 95 % intervals" in table.out
+
+
+def test_eval_plays_the_same_tasks_undisturbed_and_interrupted(run: Path) -> None:
+    alone = stepwell("eval", run, "--episodes", 6, "--json")
+    both = ["eval", run, "--episodes", 6, "--perturbed", "interruptions.kinds=[tool_error]", "interruptions.at=[1]"]
+    said = stepwell(*both, "--json")
+    assert said.code == 0, said.err
+    rough = said.json["perturbed"]
+    assert said.json["success"] == alone.json["success"]
+    assert (rough["episodes"], rough["interrupted"]) == (6, 6)
+    assert set(rough["recovery_by_kind"]) == {"tool_error"}
+    assert rough["difference"]["mean"] == pytest.approx(rough["success"]["mean"] - said.json["success"]["mean"])
+    table = stepwell(*both)
+    assert "the same tasks, interrupted" in table.out and "something happened in 6 of 6 episodes" in table.out
 
 
 def test_other_seeds_of_sampling_are_other_episodes(run: Path) -> None:

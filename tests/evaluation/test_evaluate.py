@@ -9,7 +9,7 @@ import pytest
 from builders import make_episode
 
 from stepwell.errors import ConfigError
-from stepwell.evaluation.evaluate import pass_at, summarise
+from stepwell.evaluation.evaluate import pass_at, pass_hat, summarise
 from stepwell.evaluation.intervals import wilson
 from stepwell.types import Episode, Group, Task
 
@@ -29,6 +29,13 @@ def test_pass_at_k_is_the_mean_over_all_choices_of_k(k: int) -> None:
     groups = [group([1.0, 0.0, 0.0, 1.0, 0.5]), group([0.0, 0.0, 1.0, 0.0, 0.0], "b"), group([0.0] * 5, "c")]
     wins = [[True, False, False, True, False], [False, False, True, False, False], [False] * 5]
     assert pass_at(groups, k).mean == pytest.approx(np.mean([enumerated(one, k) for one in wins]), abs=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_pass_hat_k_is_the_mean_over_all_choices_of_k(k: int) -> None:
+    groups = [group([1.0, 0.0, 0.0, 1.0, 1.0]), group([1.0] * 5, "b"), group([0.0] * 5, "c")]
+    wins = [[True, False, False, True, True], [True] * 5, [False] * 5]
+    assert pass_hat(groups, k).mean == pytest.approx(np.mean([np.mean([all(some) for some in combinations(one, k)]) for one in wins]))
 
 
 @pytest.mark.parametrize(("n", "c", "k", "expected"), [(4, 1, 4, 1.0), (8, 3, 1, 0.375), (8, 3, 4, 13 / 14)])
