@@ -1,8 +1,10 @@
-"""What curriculum, interruptions, shaping and alarms cost, as shares of a training step: `python bench/extras.py [--steps 8] [key=value ...]`.
+"""What curriculum, interruptions, shaping and alarms cost, as shares of a training step.
 
-A run of `quick` with all four on, one thread. Each part's functions are timed where they are called, in seconds of the processor; what a part
-calls of the domain, and would have been called without it, is not counted as its own. Prints one JSON object: the share of each part in the
-steps' time, their sum, and the limit (0.03).
+    python bench/extras.py [--steps 8] [key=value ...]
+
+A run of `quick` with all four on, one thread. Each part's functions are timed where they are called, in seconds of the processor; what a
+part calls of the domain, and would have been called without it, is not counted as its own. Prints one JSON object: the share of each part
+in the steps' time, their sum, and the limit (0.03).
 """
 
 from __future__ import annotations
@@ -67,8 +69,8 @@ def measure(steps: int, settings: list[str]) -> dict[str, Any]:
     """Shares of the steps' time."""
     config = load("quick", [*SETTINGS, *settings])
     trainer, meter = build(config).trainer, Meter()
-    watch = watching(config)
-    assert watch is not None and trainer.parts.shaping is not None
+    watch, domain = watching(config), trainer.parts.domain
+    assert isinstance(domain, interrupt.Interrupted) and watch is not None and trainer.parts.shaping is not None
     with tempfile.TemporaryDirectory() as folder:
         alarmed = Alarmed(config, watch, trainer, Path(folder))
         run = trainer.run()
@@ -85,8 +87,8 @@ def measure(steps: int, settings: list[str]) -> dict[str, Any]:
         for name in ("start", "step"):
             meter.wrap(interrupt.InterruptedEnvironment, name, "interruptions")
             meter.wrap(ShopWorld, name, "the domain")
-        meter.wrap(trainer.parts.domain.inner, "environment", "the domain")
-        meter.wrap(trainer.parts.domain.inner, "grade", "the domain")
+        meter.wrap(domain.inner, "environment", "the domain")
+        meter.wrap(domain.inner, "grade", "the domain")
         meter.switch()
         meter.seconds.clear()
         for _ in range(steps):
