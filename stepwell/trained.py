@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
@@ -38,6 +38,7 @@ class Trained(NamedTuple):
         origin: In words, such as `runs/quick-0, step 580`.
         step: Updates that the weights have seen; None for a model that no run made.
         checkpoint: The last or the best one; None for a model that no run made.
+        tokenizer: Of the policy: what a judge with another one is told the text by.
     """
 
     config: Config
@@ -47,6 +48,7 @@ class Trained(NamedTuple):
     origin: str
     step: int | None
     checkpoint: Which | None
+    tokenizer: Any
 
 
 def open_run(run: Path, overrides: Sequence[str] = (), *, checkpoint: Which = "last") -> Trained:
@@ -69,7 +71,7 @@ def open_run(run: Path, overrides: Sequence[str] = (), *, checkpoint: Which = "l
     speaker = build_speaker(config, domain, trained)
     model = speaker.engine.model("policy", policy_spec(config))
     load_weights(model, found.folder_of("policy"))
-    return Trained(config, domain, speaker.player, model.snapshot(), f"{run}, step {found.step}", found.step, checkpoint)
+    return Trained(config, domain, speaker.player, model.snapshot(), f"{run}, step {found.step}", found.step, checkpoint, speaker.tokenizer)
 
 
 def open_model(name: str, domain: str, overrides: Sequence[str] = ()) -> Trained:
@@ -84,7 +86,7 @@ def open_model(name: str, domain: str, overrides: Sequence[str] = ()) -> Trained
     config = parse({"domain": {"kind": domain}, "engine": {"kind": "local", "model": name}}, overrides)
     world = build_domain(config.domain)
     speaker = build_speaker(config, world)
-    return Trained(config, world, speaker.player, speaker.engine.as_it_is(), name, None, None)
+    return Trained(config, world, speaker.player, speaker.engine.as_it_is(), name, None, None, speaker.tokenizer)
 
 
 def export(run: Path, target: Path, *, model: Literal["policy", "judge"] = "policy", checkpoint: Which = "last") -> Path:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from stepwell.datasets.problem import GradedBy, Problem
 from stepwell.errors import ConfigError, EnvironmentFault
-from stepwell.grading.expression import Expression
-from stepwell.grading.graded import Grader
+from stepwell.grading.expression import Expression, evaluate
+from stepwell.grading.extract import extract
+from stepwell.grading.graded import Grade, Grader
 from stepwell.grading.kinds import Reads
 from stepwell.grading.maths import Maths
 from stepwell.grading.numeric import Numeric
 from stepwell.seeding import derive
-from stepwell.types import Action, Episode, Invalid, Observation, Reply, Task, Tool, Verdict
+from stepwell.types import JSON, Action, Episode, Invalid, Observation, Reply, Task, Tool, Verdict
 
 __all__ = ["Questions", "QuestionsDomain"]
 
@@ -81,12 +84,33 @@ class QuestionsDomain:
         """What the grader says of the last message."""
         if not episode.turns:
             return Verdict.unscored("there is no answer to grade")
-        action, payload = episode.turns[-1].action, episode.task.payload
-        text = _answer(action.text) if isinstance(action, Invalid) else action.arguments.get("text", "")
-        by, tolerance = payload["graded_by"], payload["tolerance"]
+        payload = episode.task.payload
+        return self._judges(payload).grade(payload["right"], _message(episode)).verdict()
+
+    def answer(self, episode: Episode) -> str | None:
+        """What the episode gives as its answer: what stands in the box, or by another sign of an answer; of a program, all of it. None
+        where there is none."""
+        if not episode.turns:
+            return None
+        if episode.task.payload["graded_by"] == "code":
+            return _message(episode).strip() or None
+        return extract(_message(episode), self._reads)
+
+    def same(self, task: Task, one: str, other: str) -> bool:
+        """Whether two answers mean the same, by the grader of the problem: one taken for the right answer, the other is right. Programs are
+        the same if they are the same text."""
+        payload = task.payload
+        if one == other or payload["graded_by"] == "code":
+            return one == other
+        if payload["graded_by"] == "numbers":
+            return _value(one) is not None and _value(one) == _value(other)
+        return self._judges(payload).grade(one, f"\\boxed{{{other}}}").grade is Grade.RIGHT
+
+    def _judges(self, payload: Mapping[str, JSON]) -> Grader:
+        tolerance = payload["tolerance"]
         if isinstance(tolerance, float) and tolerance > 0:
-            return Numeric(self._reads, absolute=tolerance).grade(payload["right"], text).verdict()
-        return self._grader(by).grade(payload["right"], text).verdict()
+            return Numeric(self._reads, absolute=tolerance)
+        return self._grader(payload["graded_by"])
 
     def _grader(self, by: object) -> Grader:
         for name in _ASKS:
@@ -114,6 +138,20 @@ class QuestionsDomain:
             return None
         boxed = f"{solution}\n\\boxed{{{right}}}" if isinstance(right, str) and "\\boxed" not in solution else solution
         return (Action("answer", {"text": boxed}),)
+
+
+def _message(episode: Episode) -> str:
+    """What is graded: the last message, without its reasoning where it is no action."""
+    action = episode.turns[-1].action
+    return _answer(action.text) if isinstance(action, Invalid) else action.arguments.get("text", "")
+
+
+def _value(expression: str) -> tuple[Fraction, Counter[int]] | None:
+    """The value of an expression and the numbers that it uses; None where it is none."""
+    try:
+        return evaluate(expression.partition("=")[0])
+    except ValueError:
+        return None
 
 
 def _answer(text: str) -> str:

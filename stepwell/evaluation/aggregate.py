@@ -10,11 +10,11 @@ from stepwell.errors import ConfigError
 
 __all__ = ["Aggregate", "of_steps"]
 
-Aggregate = Literal["last", "min", "mean", "product", "log_odds"]
+Aggregate = Literal["last", "min", "mean", "sum", "product", "log_odds"]
 
 
 def of_steps(scores: Sequence[float], how: Aggregate) -> float:
-    """`last`: that of the last step; `min`: the worst step's; `mean`; `product` and `log_odds` (the sum of them): for probabilities.
+    """`last`: that of the last step; `min`: the worst step's; `mean`; `sum`; `product` and `log_odds` (the sum of them): for probabilities.
 
     Raises:
         ConfigError: There is no step; or a score that is no probability where one is needed.
@@ -39,6 +39,7 @@ _WAYS: Mapping[Aggregate, Callable[[Sequence[float]], float]] = {
     "last": lambda scores: scores[-1],
     "min": min,
     "mean": lambda scores: sum(scores) / len(scores),
+    "sum": math.fsum,
     "product": math.prod,
     "log_odds": _log_odds,
 }

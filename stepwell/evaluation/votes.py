@@ -3,7 +3,7 @@
 An answer is the number of its class: answers that mean the same are one (`classes`), because a vote by letters splits 1/2 and 0.5. None is
 an attempt without an answer: it has no vote.
 
-Legend: N attempts at one problem.
+Legend: N attempts at one problem, M subsets of them, C classes of answers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from itertools import combinations
 import numpy as np
 
 from stepwell.errors import ConfigError
+from stepwell.types import Bools
 
-__all__ = ["best", "classes", "majority", "majority_at_k", "weighted"]
+__all__ = ["best", "classes", "leading", "majority", "majority_at_k", "subsets", "weighted"]
 
 _SUBSETS = 2000
 
@@ -136,20 +137,34 @@ def majority_at_k(
         if answer is not None:
             share.setdefault(answer, []).append(bool(right))
     worth = {answer: sum(verdicts) / len(verdicts) for answer, verdicts in share.items()}
-    if math.comb(n, k) <= _SUBSETS:
-        subsets: list[Sequence[int]] = [*combinations(range(n), k)]
-    else:
-        subsets = [generator.permutation(n)[:k].tolist() for _ in range(_SUBSETS)]
-    return float(np.mean([_vote([answers_N[i] for i in subset], [weights[i] for i in subset], worth) for subset in subsets]))
-
-
-def _vote(answers: Sequence[int | None], weights: Sequence[float], worth: dict[int, float]) -> float:
-    totals = _totals(answers, weights)
-    if not totals:
+    if not worth:
         return 0.0
-    top = max(totals.values())
-    tied = [worth[answer] for answer, total in totals.items() if math.isclose(total, top, rel_tol=1e-12, abs_tol=1e-300)]
-    return sum(tied) / len(tied)
+    drawn_MN = subsets(n, k, generator)
+    tied_MC = leading(drawn_MN, answers_N, _finite(weights), list(worth))
+    num_tied_M = tied_MC.sum(1)
+    return float(np.mean(tied_MC @ np.array([*worth.values()]) / np.maximum(num_tied_M, 1)))
+
+
+def subsets(n: int, k: int, generator: np.random.Generator) -> Bools:
+    """Subsets of size k of n attempts, True where an attempt is drawn: all where there are at most 2,000, else 2,000 random ones. [M, N]"""
+    if math.comb(n, k) <= _SUBSETS:
+        chosen = np.array([*combinations(range(n), k)], np.int64)
+    else:
+        chosen = generator.random((_SUBSETS, n)).argsort(axis=1)[:, :k]
+    drawn_MN = np.zeros((len(chosen), n), np.bool_)
+    np.put_along_axis(drawn_MN, chosen, True, axis=1)
+    return drawn_MN
+
+
+def leading(drawn_MN: Bools, answers_N: Sequence[int | None], weights_N: Sequence[float], classes_C: Sequence[int]) -> Bools:
+    """Which classes of answers have the largest sum of weights in each subset: several where they are equal, none where no answer was
+    drawn. [M, C]"""
+    votes_NC = np.array([[answer == one for one in classes_C] for answer in answers_N], np.float64)
+    there_MC = drawn_MN @ votes_NC > 0
+    totals_MC = np.where(there_MC, drawn_MN @ (np.asarray(weights_N, np.float64)[:, None] * votes_NC), -np.inf)
+    top_M1 = np.where(there_MC.any(1), totals_MC.max(1), 0.0)[:, None]
+    leads: Bools = there_MC & (totals_MC >= top_M1 - np.maximum(1e-12 * np.abs(top_M1), 1e-300))
+    return leads
 
 
 def _totals(answers: Sequence[int | None], weights: Sequence[float]) -> dict[int, float]:

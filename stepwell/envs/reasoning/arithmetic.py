@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from stepwell.envs.reasoning.calculation import Calculation, calculate, same_number, shown
-from stepwell.envs.reasoning.family import Axes, Payload, text_in
+from stepwell.envs.reasoning.calculation import Calculation, calculate, same_number, shown, which_number
+from stepwell.envs.reasoning.family import Axes, Payload, as_written, text_in
 from stepwell.envs.reasoning.formula import Binary, Formula, Number, apply, read, value, write
 from stepwell.envs.reasoning.reduction import Expression, expression, judge
 from stepwell.envs.reasoning.truth import StepTruth
@@ -47,6 +47,10 @@ class Arithmetic:
 
     def answers(self, payload: Payload, answer: str) -> bool:
         return same_number(answer, value(read(text_in(payload, "expression"))))
+
+    def meaning(self, payload: Payload, answer: str) -> str:
+        number = which_number(answer)
+        return as_written(answer) if number is None else str(number)
 
     def shortcut(self, payload: Payload) -> str:
         """From left to right, as if there were neither brackets nor a rank of signs."""

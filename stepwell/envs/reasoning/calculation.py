@@ -12,7 +12,7 @@ from stepwell.envs.reasoning.formula import Operation, apply, read, value
 from stepwell.envs.reasoning.reduction import Expression, next_operation, reduced, value_of
 from stepwell.errors import ConfigError
 
-__all__ = ["Calculation", "calculate", "same_number", "shown"]
+__all__ = ["Calculation", "calculate", "same_number", "shown", "which_number"]
 
 
 class Calculation(NamedTuple):
@@ -57,10 +57,19 @@ def shown(number: Fraction) -> str:
 
 def same_number(text: str, number: Fraction) -> bool:
     """Whether a text is this number, or a formula of its value."""
+    return which_number(text) == number
+
+
+def which_number(text: str) -> Fraction | None:
+    """The number that a text is, or the value of the formula that it is; None where it is neither.
+
+    >>> which_number("3 + 4.") == which_number("7"), which_number("seven") is None
+    (True, True)
+    """
     try:
-        return value(read(text.strip().rstrip("."))) == number
+        return value(read(text.strip().rstrip(".")))
     except ValueError:
-        return False
+        return None
 
 
 def _value(now: Expression, done: list[Operation]) -> Fraction:

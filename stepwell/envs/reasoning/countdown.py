@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwell.envs.reasoning.calculation import shown
-from stepwell.envs.reasoning.family import Axes, Payload, number_in, whole_numbers_in
+from stepwell.envs.reasoning.family import Axes, Payload, as_written, number_in, whole_numbers_in
 from stepwell.envs.reasoning.formula import Binary, Formula, Number, Operation, apply, value
 from stepwell.envs.reasoning.reduction import equations
 from stepwell.envs.reasoning.truth import StepTruth, right, unknown, walk, wrong
@@ -124,13 +124,13 @@ class Countdown:
         return walk(_pool(payload), lines, _advance)
 
     def answers(self, payload: Payload, answer: str) -> bool:
-        try:
-            found, used = evaluate(answer.partition("=")[0])
-        except ValueError:
-            return False
-        given = Counter(whole_numbers_in(payload, "numbers"))
-        fits = used == given if number_in(payload, "every") else not used - given
+        found, fits = _read(payload, answer)
         return fits and found == number_in(payload, "target")
+
+    def meaning(self, payload: Payload, answer: str) -> str:
+        """The value of the expression, and whether it uses the numbers as it may: no other difference makes an answer right or wrong."""
+        found, fits = _read(payload, answer)
+        return as_written(answer) if found is None else f"{found}" if fits else f"{found} of other numbers"
 
     def shortcut(self, payload: Payload) -> str | None:
         """Does what leads nearest to the target, step by step, and never looks further."""
@@ -155,6 +155,16 @@ class Countdown:
 
 
 Terms = tuple[tuple[Fraction, str], ...]
+
+
+def _read(payload: Payload, answer: str) -> tuple[Fraction | None, bool]:
+    """The value of an answer, None where it is no expression; and whether it uses the numbers as it may."""
+    try:
+        found, used = evaluate(answer.partition("=")[0])
+    except ValueError:
+        return None, False
+    given = Counter(whole_numbers_in(payload, "numbers"))
+    return found, used == given if number_in(payload, "every") else not used - given
 
 
 def _pool(payload: Payload) -> Pool:

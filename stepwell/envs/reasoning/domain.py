@@ -122,6 +122,15 @@ class ReasoningDomain:
             return Verdict.unscored(episode.ending.reason or "the episode failed")
         return Verdict.of(sum(turn.reply.reward for turn in episode.turns))
 
+    def answer(self, episode: Episode) -> str | None:
+        """What the episode gives as its answer; None where it gives none."""
+        said = (_answer(line) for turn in episode.turns for line in lines_of(turn.action))
+        return next((one for one in said if one is not None), None)
+
+    def same(self, task: Task, one: str, other: str) -> bool:
+        """Whether two answers mean the same, so that both are right or both wrong (reasoning-gym's tasks: whether the text is the same)."""
+        return self.family.meaning(task.payload, one) == self.family.meaning(task.payload, other)
+
     def expert(self, task: Task) -> Sequence[Action] | None:
         """A line a message; None where the family has no expert."""
         lines = self.solution(task)

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from stepwell.envs.reasoning.calculation import same_number
-from stepwell.envs.reasoning.family import Axes, Payload, text_in
+from stepwell.envs.reasoning.calculation import same_number, which_number
+from stepwell.envs.reasoning.family import Axes, Payload, as_written, text_in
 from stepwell.envs.reasoning.formula import Linear, linear, read
 from stepwell.envs.reasoning.truth import StepTruth, right, unknown, walk, wrong
 from stepwell.types import JSON
@@ -79,6 +79,10 @@ class Equations:
     def answers(self, payload: Payload, answer: str) -> bool:
         solution = _solution(text_in(payload, "equation"))
         return solution is not None and same_number(answer.rpartition("=")[2], solution)
+
+    def meaning(self, payload: Payload, answer: str) -> str:
+        number = which_number(answer.rpartition("=")[2])
+        return as_written(answer) if number is None else str(number)
 
     def shortcut(self, payload: Payload) -> str | None:
         """Leaves brackets out, and takes the x of both sides together."""

@@ -11,7 +11,7 @@ from stepwell.envs.reasoning.truth import StepTruth
 from stepwell.errors import ConfigError, DataError, nearest
 from stepwell.types import JSON
 
-__all__ = ["Axes", "Family", "Payload", "at_difficulty", "number_in", "text_in", "whole_numbers_in"]
+__all__ = ["Axes", "Family", "Payload", "as_written", "at_difficulty", "number_in", "text_in", "whole_numbers_in"]
 
 Payload = Mapping[str, JSON]
 Axes = Mapping[str, int]
@@ -52,6 +52,11 @@ class Family(Protocol):
         """Whether this is the right answer."""
         ...
 
+    def meaning(self, payload: Payload, answer: str) -> str:
+        """What an answer comes to, in one way of writing it: answers that mean the same are one in a vote, and are right or wrong together.
+        An answer that cannot be read is itself."""
+        ...
+
     def shortcut(self, payload: Payload) -> str | None:
         """The answer of a player that takes the tempting short way; None where it finds none."""
         ...
@@ -74,6 +79,11 @@ def at_difficulty(family: Family, difficulty: float, fixed: Axes) -> dict[str, i
         if not low <= at <= high:
             raise ConfigError(f"domain.axes.{name} is {at}; {family.name} tasks have {low} to {high}.")
     return {name: fixed.get(name, low + round(difficulty * (high - low))) for name, (low, high) in family.axes.items()}
+
+
+def as_written(answer: str) -> str:
+    """An answer that cannot be read, as it stands: how much white space it has says nothing."""
+    return " ".join(answer.split())
 
 
 def text_in(payload: Payload, key: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepwell.envs.reasoning.family import Axes, Payload, number_in, text_in
+from stepwell.envs.reasoning.family import Axes, Payload, as_written, number_in, text_in
 from stepwell.envs.reasoning.references import judge_text
 from stepwell.envs.reasoning.truth import AFTER, StepTruth, Truth
 from stepwell.errors import ConfigError, MissingExtraError, nearest
@@ -73,6 +73,10 @@ class Gym:
             return float(made.dataset.score_answer(answer=answer.strip(), entry=made.entry)) >= self.threshold
         except Exception:  # its scorers raise all kinds of errors on answers that they cannot read
             return False
+
+    def meaning(self, payload: Payload, answer: str) -> str:
+        """The answer as it is written: the package compares answers with the right one alone."""
+        return as_written(answer)
 
     def shortcut(self, payload: Payload) -> str | None:
         return None

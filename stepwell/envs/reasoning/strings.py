@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from stepwell.envs.reasoning.family import Axes, Payload, text_in
+from stepwell.envs.reasoning.family import Axes, Payload, as_written, text_in
 from stepwell.envs.reasoning.truth import StepTruth, right, unknown, walk, wrong
 from stepwell.errors import DataError
 from stepwell.types import JSON
@@ -113,6 +113,10 @@ class Strings:
 
     def answers(self, payload: Payload, answer: str) -> bool:
         return _letters(answer) == self.solve(payload)[-1].replace(" ", "")
+
+    def meaning(self, payload: Payload, answer: str) -> str:
+        letters = _letters(answer)
+        return as_written(answer) if letters is None else letters
 
     def shortcut(self, payload: Payload) -> str:
         """Applies each rule once, however often it is asked for, and at most three in all."""

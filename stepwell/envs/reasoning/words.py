@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from stepwell.envs.reasoning.calculation import Calculation, calculate, same_number, shown
-from stepwell.envs.reasoning.family import Axes, Payload, text_in
+from stepwell.envs.reasoning.calculation import Calculation, calculate, same_number, shown, which_number
+from stepwell.envs.reasoning.family import Axes, Payload, as_written, text_in
 from stepwell.envs.reasoning.formula import read, value, write
 from stepwell.envs.reasoning.marks import marked
 from stepwell.envs.reasoning.reduction import Expression, equations, expression, judge
@@ -66,6 +66,10 @@ class Words:
 
     def answers(self, payload: Payload, answer: str) -> bool:
         return same_number(answer.replace(text_in(payload, "thing"), ""), value(read(text_in(payload, "formula"))))
+
+    def meaning(self, payload: Payload, answer: str) -> str:
+        number = which_number(answer.replace(text_in(payload, "thing"), ""))
+        return as_written(answer) if number is None else str(number)
 
     def shortcut(self, payload: Payload) -> str:
         """Adds up all numbers of the story."""
