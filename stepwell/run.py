@@ -7,6 +7,7 @@ import math
 import resource
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,10 +20,11 @@ from stepwell.curriculum import Tells
 from stepwell.errors import ConfigError, MissingExtraError, RunError
 from stepwell.evaluation.evaluate import Evaluation, evaluate
 from stepwell.evaluation.intervals import Interval
+from stepwell.files import disk_errors
 from stepwell.report import Change, Facts, write_report
-from stepwell.runfolder import RunFolder
+from stepwell.runfolder import RunFolder, find_checkpoint
 from stepwell.show import neutral
-from stepwell.tracking import Tracker, episode_metrics, last_step, progress, reward_metrics
+from stepwell.tracking import Tracker, copy_metrics, episode_metrics, last_step, progress, reward_metrics
 from stepwell.tracking.progress import Progress
 from stepwell.tracking.sinks import Sink, tensorboard, wandb
 from stepwell.trainer import StepResult
@@ -48,7 +50,9 @@ class _Totals(NamedTuple):
     """The largest of any process."""
 
 
-def train(config: Config, run: Path, *, resume: bool = False, show: bool = False) -> Iterator[tuple[int, Metrics]]:
+def train(
+    config: Config, run: Path, *, resume: bool = False, show: bool = False, warm: Path | None = None
+) -> Iterator[tuple[int, Metrics]]:
     """Trains; yields (number of updates done, metrics) after every step.
 
     Everything is checked before any token is sampled. With `resume` a run that was killed at any moment goes on to the same numbers; a
@@ -59,6 +63,8 @@ def train(config: Config, run: Path, *, resume: bool = False, show: bool = False
         run: The run's folder.
         resume: Go on with the run in the folder.
         show: Print a progress bar and notices to standard error.
+        warm: A run that has done this config's warm start (`stepwell.ablation.warm`): a run that is new begins where that ended, to the
+            numbers that it would have had by itself.
 
     Raises:
         ConfigError: A setting that cannot work.
@@ -71,7 +77,7 @@ def train(config: Config, run: Path, *, resume: bool = False, show: bool = False
     tree = dump(config)
     folder = (RunFolder.resume if resume else RunFolder.create)(run, tree, may_differ=MAY_DIFFER)
     with folder:
-        yield from _Conductor(config, built, folder, show=show).conduct()
+        yield from _Conductor(config, built, folder, show=show, warm=warm).conduct()
 
 
 def _check_ahead(config: Config, built: Built) -> None:
@@ -104,7 +110,7 @@ def _check_not_beyond(built: Built, run: Path) -> None:
 class _Conductor:
     """Holds what is written down around the loop."""
 
-    def __init__(self, config: Config, built: Built, folder: RunFolder, *, show: bool) -> None:
+    def __init__(self, config: Config, built: Built, folder: RunFolder, *, show: bool, warm: Path | None) -> None:
         self.config, self.built, self.folder = config, built, folder
         self._show = show
         self.trainer = built.trainer
@@ -119,6 +125,8 @@ class _Conductor:
         found = folder.rewind()
         if found is not None:
             self._restore(found)
+        elif warm is not None:
+            self._begin_where(warm)
         elif logged and logged > self.config.checkpoint.every:  # as many steps have had a checkpoint
             self.notes.append(f"{folder.path} had logged {logged} steps and holds no checkpoint; the run began again.")
         trainer = self.trainer
@@ -272,6 +280,19 @@ class _Conductor:
         self.before = before
         self.after = after if self.trainer.done == self.trainer.total_steps else {}
         self.notes = list(dict.fromkeys([*map(str, notes), *self.notes, *self._replanned(state["steps"])]))
+
+    def _begin_where(self, warm: Path) -> None:
+        """Takes the policy, the logs and the measurements of a run that has done the warm start; all else is new."""
+        found = find_checkpoint(warm, "last")
+        if found.step != self.trainer.clone_steps:
+            raise RunError(
+                f"{warm} ends after {found.step} updates, and the warm start of {self.folder.path} has {self.trainer.clone_steps}; "
+                "give the run that has done this warm start, or none."
+            )
+        with disk_errors(f"The logs of {warm} could not be copied to {self.folder.path}"):
+            copy_metrics(warm, self.folder.path)
+        self._restore(replace(found, state={**found.state, "trainer": {**self.trainer.state(), "done": found.step}, "after": {}}))
+        self._save()
 
     def _replanned(self, planned: JSON) -> list[str]:
         """A decay that runs over all steps has by now been another one than it would be from the start."""

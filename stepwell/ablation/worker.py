@@ -12,6 +12,7 @@ from stepwell.ablation.measure import measure
 from stepwell.ablation.parent import end_with_parent
 from stepwell.ablation.plan import Job, read_variant
 from stepwell.ablation.variants import full, judged
+from stepwell.ablation.warm import warm_start
 from stepwell.config import Config
 from stepwell.configure import dump, parse
 from stepwell.errors import StepwellError
@@ -29,12 +30,13 @@ def finish(job: Job) -> None:
     assert isinstance(base, dict)
     whole = full(parse(base)).model_copy(update={"seed": job.seed})
     config, played = _own(variant.config, job), 0
+    warm = warm_start(config, job.out / "runs")
     if variant.judge is not None:
         teaching = _own(variant.judge, job)
-        _train(teaching, job.teaching)
+        _train(teaching, job.teaching, warm)
         played = sum(int(line.metrics.get("rollout/drawn_groups", 0)) for line in read_metrics(job.teaching)) * teaching.rollout.group_size
         config = judged(config, str(job.teaching.resolve()))
-    _train(config, job.run)
+    _train(config, job.run, warm)
     found = measure(job.run, config, whole, episodes_before=played)
     told = {"variant": job.variant, "seed": job.seed, "config": dump(config), **found}
     write_atomic(job.result, to_json(told, job.name) + "\n")
@@ -44,9 +46,9 @@ def _own(config: Config, job: Job) -> Config:
     return config.model_copy(update={"seed": job.seed, "name": job.variant})
 
 
-def _train(config: Config, run: Path) -> None:
+def _train(config: Config, run: Path, warm: Path | None) -> None:
     try:
-        for _ in train(config, run, resume=True):
+        for _ in train(config, run, resume=True, warm=warm):
             pass
     except NothingLeftError:
         pass

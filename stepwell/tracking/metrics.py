@@ -23,6 +23,7 @@ __all__ = [
     "Present",
     "append_metrics",
     "check_names",
+    "copy_metrics",
     "cut_metrics",
     "episode_metrics",
     "mean_present",
@@ -92,6 +93,11 @@ def read_metrics(run: Path) -> list[MetricsLine]:
     """
     path = run / _FILE
     return [_parsed(path, number, line) for number, line in enumerate(_lines(path), 1)]
+
+
+def copy_metrics(there: Path, run: Path) -> None:
+    """The lines of another run, in the place of this one's."""
+    write_atomic(run / _FILE, (there / _FILE).read_bytes())
 
 
 def cut_metrics(run: Path, step: int | None) -> None:
