@@ -22,7 +22,7 @@ from stepwell.crediting import gae, overlong_of, segment_of
 from stepwell.custom import custom
 from stepwell.engine.local import Text
 from stepwell.engine.speaking import SpeakingEngine
-from stepwell.experts import Source, demonstrations
+from stepwell.experts import Source, demonstrations, training_task
 from stepwell.opening import opened
 from stepwell.protocols import Capabilities, Model, ModelSpec, OptimizerSpec, Policy, ProcessReward
 from stepwell.rewards.critic import Critic, CriticSettings, check_values
@@ -32,6 +32,7 @@ from stepwell.rewards.implicit import ImplicitReward, ImplicitSettings
 from stepwell.rewards.inverse import InverseReward, InverseSettings, check_experts
 from stepwell.rewards.mixture import MixtureReward, Part
 from stepwell.rewards.outcome import EnvironmentReward, OutcomeReward
+from stepwell.rewards.progress import ProgressReward
 from stepwell.rewards.retold import Retelling, RetoldReward
 from stepwell.rollout import demonstrate
 from stepwell.step_judges import step_judge
@@ -87,6 +88,8 @@ def _judge(config: Config, world: World) -> Callable[[], ProcessReward]:
     segment = segment_of(config)
     if isinstance(reward, OutcomeRewardConfig):
         made: ProcessReward = OutcomeReward(reward.pay, segment)
+    elif isinstance(reward, EnvironmentRewardConfig) and reward.steps == "progress":
+        made = ProgressReward.of(world.domain, training_task(config, world.domain, 0, "corpus"), reward.pay, segment)
     elif isinstance(reward, EnvironmentRewardConfig):
         made = EnvironmentReward(reward.pay, segment, invalid_penalty=reward.invalid_penalty)
     else:

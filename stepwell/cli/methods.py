@@ -37,6 +37,7 @@ _INVERSE_Q = "InversePRM, arXiv 2502.10325, and IQ-Learn, arXiv 2106.12142"
 METHODS: tuple[Method, ...] = (
     Method("reward", "reward.kind=outcome", "the end alone is paid", ""),
     Method("reward", "reward.kind=environment", "the environment's own reward of every step, beside the outcome", ""),
+    Method("reward", "reward.kind=environment reward.steps=progress", "an oracle: what the step changed in how far the task is done", ""),
     Method("reward", "reward.kind=implicit", "log-ratio of a judge, co-trained by preference, to the policy that sampled", _ISTAR),
     Method("reward", "reward.kind=implicit reward.reference=frozen", "the same, to the judge's own weights at the start", _PRIME),
     Method("reward", "reward.kind=implicit reward.objective=cross_entropy", "the same judge, taught by every outcome for itself", _PRIME),

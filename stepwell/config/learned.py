@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from stepwell.config.settings import NotNegative, Positive, Settings
 
@@ -19,11 +19,23 @@ class OutcomeRewardConfig(Settings):
 
 
 class EnvironmentRewardConfig(Settings):
-    """The environment's own reward of every step."""
+    """The environment's own reward of every step, or an oracle's."""
 
     kind: Literal["environment"] = "environment"
     pay: Literal["success", "score"] = "success"
+    steps: Literal["reward", "progress"] = "reward"
+    """`reward`: what the environment pays. `progress`: what the step changed in the domain's own measure of how far the task is done, which
+    sees all that no player can; a ceiling for judges (generated shops)."""
     invalid_penalty: NotNegative = 0.0
+
+    @model_validator(mode="after")
+    def _penalty_is_of_rewards(self) -> Self:
+        if self.steps == "progress" and self.invalid_penalty:
+            raise ValueError(
+                f"reward.invalid_penalty is {self.invalid_penalty} with reward.steps=progress, which charges wasted turns by itself; "
+                "set it to 0, or reward.steps to 'reward'"
+            )
+        return self
 
 
 class ImplicitConfig(Settings):

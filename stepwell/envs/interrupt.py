@@ -371,6 +371,16 @@ class _Ranged(Protocol):
     def difficulty(self) -> tuple[float, float]: ...
 
 
+@runtime_checkable
+class _Measured(Protocol):
+    def potential(self) -> float: ...
+
+
+@runtime_checkable
+class _Progressing(Protocol):
+    def progress(self, task: Task, actions: Sequence[Action | Invalid], member: int = 0) -> list[float]: ...
+
+
 class Interrupted:
     """A domain in which things happen.
 
@@ -461,7 +471,27 @@ class Interrupted:
         environment.start()
         return _carried_through(environment, list(plan))
 
-    def progress(self, task: Task, actions: Sequence[Action | Invalid]) -> list[float]:
+    def progress(self, task: Task, actions: Sequence[Action | Invalid], member: int = 0) -> list[float]:
+        """How far the episode of this member has come, at the start and after each action, in the world as it then is.
+
+        Raises:
+            ConfigError: The domain cannot tell.
+        """
+        events = self.events(task, member)
+        if not events and isinstance(self.inner, _Progressing):
+            return self.inner.progress(task, actions, member)
+        environment = self._interrupted(task, member, events)
+        environment.start()
+        world = environment.world
+        if not isinstance(world, _Measured):
+            raise ConfigError(f"Nobody can tell how far an episode of task {task.key!r} has come: its domain does not measure progress.")
+        values = [world.potential()]
+        for action in actions:
+            environment.step(action)
+            values.append(world.potential())
+        return values
+
+    def reachable(self, task: Task, actions: Sequence[Action | Invalid]) -> list[float]:
         """The best reachable reward at the start and after each action, and after the end the reward."""
         environment = self._interrupted(task, 0, self.events(task, 0))
         environment.start()

@@ -260,15 +260,38 @@ def test_success_is_to_get_what_was_left_and_regret_what_was_not() -> None:
     assert domain.grade(replace(half, ending=Ending(EndingKind.FAILED, "gone"))).score is None
 
 
-def test_progress_is_the_best_reachable_reward() -> None:
+def test_the_best_reachable_reward_is_told_step_by_step() -> None:
     domain = interrupted("option_out", lasts="permanent", at=(1,), solvable=0.3)
     task = next(
-        t for t in (SHOP.task(0.9, s, "train") for s in range(60)) if domain.events(t) and domain.progress(t, SHOP.expert(t)[:1])[-1] < 1.0
+        t for t in (SHOP.task(0.9, s, "train") for s in range(60)) if domain.events(t) and domain.reachable(t, SHOP.expert(t)[:1])[-1] < 1.0
     )
-    values = domain.progress(task, list(domain.expert(task) or ()))
+    values = domain.reachable(task, list(domain.expert(task) or ()))
     assert values[0] == 1.0 and values[1] == values[-1] < 1.0
     with pytest.raises(ConfigError, match="Nobody can tell the best reachable reward"):
+        Interrupted(MazeDomain(num_test_tasks=5), Plan(("tool_error",))).reachable(MazeDomain(num_test_tasks=5).tasks("test")[0], [])
+
+
+def test_progress_goes_on_through_what_happens() -> None:
+    domain = interrupted("stock_out", "price_rise", "option_revised", "tool_error", at=(0.5,), solvable=1.0)
+    for task in [t for t in (SHOP.task(0.4, s, "train") for s in range(30)) if domain.events(t)][:12]:
+        plan = list(domain.expert(task) or ())
+        values = domain.progress(task, plan)
+        assert (len(values), values[0], values[-1]) == (len(plan) + 1, 0.0, 1.0)
+        assert all(0.0 <= value < 1.0 for value in values[:-1])
+    quiet = interrupted("stock_out", share=0.0)
+    task = SHOP.task(0.4, 3, "train")
+    assert quiet.progress(task, SHOP.expert(task)) == SHOP.progress(task, SHOP.expert(task))
+    with pytest.raises(ConfigError, match="Nobody can tell how far an episode"):
         Interrupted(MazeDomain(num_test_tasks=5), Plan(("tool_error",))).progress(MazeDomain(num_test_tasks=5).tasks("test")[0], [])
+
+
+def test_progress_is_0_while_nothing_acceptable_is_to_be_had() -> None:
+    domain = interrupted("stock_out", lasts="transient", steps=2, at=(2,), solvable=1.0)
+    found = []
+    for task in (t for t in (SHOP.task(0.9, s, "train") for s in range(60)) if domain.events(t)):
+        search = Action("search", {"query": " ".join(Goal.of(task).query)})
+        found.append(domain.progress(task, [search] * 5))
+    assert any(values[1] > 0.0 == values[2] and values[4] > 0.0 for values in found)
 
 
 # -- drawing ------------------------------------------------------------------------------------------------------------------

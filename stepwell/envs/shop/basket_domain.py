@@ -105,9 +105,9 @@ class BasketDomain:
         rng = generator("shop haste", task.key)
         return [action for action in done if rng.random() >= self.expert_haste.get(option_of(action), 0.0)]
 
-    def progress(self, task: Task, actions: Sequence[Action | Invalid]) -> list[float]:
+    def progress(self, task: Task, actions: Sequence[Action | Invalid], member: int = 0) -> list[float]:
         """`BasketShop.potential` at the start and after each action: what a judge that knows everything would say."""
-        shop = self.environment(task)
+        shop = self.environment(task, member)
         shop.start()
         potentials = [shop.potential()]
         for action in actions:

@@ -108,9 +108,9 @@ class ShopDomain:
         """A player that reads only what is shown and never goes back: a baseline without learning."""
         return RulePlayer(task.prompt, self.store.catalogue)
 
-    def progress(self, task: Task, actions: Sequence[Action | Invalid]) -> list[float]:
+    def progress(self, task: Task, actions: Sequence[Action | Invalid], member: int = 0) -> list[float]:
         """`Shop.potential` at the start and after each action: what a judge that knows everything would say."""
-        shop = self.environment(task)
+        shop = self.environment(task, member)
         shop.start()
         potentials = [shop.potential()]
         for action in actions:

@@ -245,6 +245,10 @@ class ShopWorld:
     def best(self) -> float:
         return self.visit.best(store=self._settled)
 
+    def potential(self) -> float:
+        """How far the visit has come, in the shop as it is now."""
+        return self.visit.potential()
+
     def wait(self) -> Action:
         return Action("search", {"query": " ".join(self._wishes[0].query)})
 

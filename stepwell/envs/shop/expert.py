@@ -60,8 +60,10 @@ def steps_after_opening(goal: Goal) -> int:
     return len(goal.options) + 1
 
 
-def steps_by_new_results(goal: Goal, store: Shelves, query: tuple[str, ...], filters: Filters) -> int:
+def steps_by_new_results(goal: Goal, store: Shelves, query: tuple[str, ...], filters: Filters) -> int | None:
     """Fewest actions to the end of a visit, after `query` and with `filters` set, for one who knows the catalogue and lists anew.
+
+    None where no such listing holds anything acceptable (in a shop that has changed).
 
     Listing anew is to search with the goal's query, to filter by the goal's limit, to clear the filters, or several of these; then come
     turning pages, opening, choosing and buying.
@@ -71,7 +73,8 @@ def steps_by_new_results(goal: Goal, store: Shelves, query: tuple[str, ...], fil
         filterings += [(filters._replace(under=goal.limit), 1), (Filters(under=goal.limit), 2)]
     ways = [(num + 1, page_of_first(goal, store, goal.query, here)) for here, num in filterings]
     ways += [(num, page_of_first(goal, store, query, here)) for here, num in filterings if query and num]
-    return min(num + page for num, page in ways if page is not None) + 1 + steps_after_opening(goal)
+    fewest = min((num + page for num, page in ways if page is not None), default=None)
+    return None if fewest is None else fewest + 1 + steps_after_opening(goal)
 
 
 def page_of_first(goal: Goal, store: Shelves, query: tuple[str, ...], filters: Filters) -> int | None:

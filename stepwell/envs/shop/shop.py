@@ -170,25 +170,27 @@ class Shop:
         ```
 
         Actions to go are the fewest of one who knows the catalogue, and searches with the goal's query, filters by the goal's limit or
-        not at all, turns pages, opens, chooses and buys. What leads away from the goal lowers it; it is cut off at 0.
+        not at all, turns pages, opens, chooses and buys. What leads away from the goal lowers it; it is cut off at 0, and is 0 where
+        nothing acceptable is to be had any more.
         """
         if self._reward is not None:
             return self._reward
         if self._steps_at_start is None:
-            self._steps_at_start = steps_by_new_results(self._goal, self._store, (), NO_FILTERS)
-        return max(0.0, 1.0 - self._steps_to_go() / self._steps_at_start)
+            self._steps_at_start = steps_by_new_results(self._goal, self._store, (), NO_FILTERS) or 1
+        steps = self._steps_to_go()
+        return 0.0 if steps is None else max(0.0, 1.0 - steps / self._steps_at_start)
 
-    def _steps_to_go(self) -> int:
+    def _steps_to_go(self) -> int | None:
         goal, store = self._goal, self._store
-        ways = [steps_by_new_results(goal, store, self._query, self._filters)]
+        anew = steps_by_new_results(goal, store, self._query, self._filters)
         back = 0
         if self._open is not None:
             if goal.accepts(store.product(self._open)):
                 return sum(self._chosen.get(name) != value for name, value in goal.options) + 1
             back = 1
         pages = {rank // PAGE_SIZE for rank, index in enumerate(self._found) if goal.accepts(store.product(index))}
-        ways += [back + abs(page - self._page) + 1 + steps_after_opening(goal) for page in pages]
-        return min(ways)
+        ways = [back + abs(page - self._page) + 1 + steps_after_opening(goal) for page in pages]
+        return min([*ways, *([] if anew is None else [anew])], default=None)
 
     # -- actions ----------------------------------------------------------------------------------------------------------------
 
