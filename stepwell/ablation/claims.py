@@ -22,15 +22,24 @@ class Claim(NamedTuple):
     sentence: str
 
 
-def answer(found: Interval, at_least: float) -> Answer:
+def answer(found: Interval, at_least: float, nothing: float = 0.0) -> Answer:
     """Held where the whole interval is at or above what is claimed, not held where it is below, undecided between; so without interval.
+
+    Undecided also where it is `nothing` throughout: runs that did the same everywhere (all failed, say) have an interval without width,
+    which comes from no measurement of how they could differ.
 
     >>> answer(Interval(0.2, 0.11, 0.3), 0.1), answer(Interval(0.2, 0.05, 0.3), 0.1), answer(Interval(0.0, -0.1, 0.05), 0.1)
     ('held', 'undecided', 'not held')
+    >>> answer(Interval(0.0, 0.0, 0.0), 0.1)
+    'undecided'
     """
-    if math.isnan(found.low) or math.isnan(found.high):
+    if math.isnan(found.low) or math.isnan(found.high) or _is(nothing, found):
         return "undecided"
     return "held" if found.low >= at_least else "not held" if found.high < at_least else "undecided"
+
+
+def _is(value: float, found: Interval) -> bool:
+    return found == (value, value, value)
 
 
 def claims_of(study: Study) -> list[Claim]:
@@ -62,6 +71,7 @@ def _points(study: Study, name: str, other: str, at_least: float, text: str, wor
     if len(seeds) < 2:
         said = "undecided"
     measured = f"{100 * found.mean:+.1f} points against {other} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+    measured = f"no difference from {other} on any task" if _is(0.0, found) else measured
     measured = "nothing: no such tasks were played" if math.isnan(found.mean) else measured
     return Claim(name, said, f"{_start(said)}: the full system {text}; measured {measured}{_few(seeds)}.")
 
@@ -77,26 +87,35 @@ def _efficiency(study: Study) -> Claim:
         measured = "no ratio, since runs of both never got there"
     elif not math.isnan(value.low):
         measured += f" ({value.low:.2f} to {value.high:.2f})"
+    measured = "as many, run by run," if _is(1.0, value) else measured
     sentence = f"{_start(said)}: {text}; measured {measured} against no_step_rewards, to a validation success of {study.target:.3f}"
     return Claim("sample efficiency", said, f"{sentence}{_few(seeds)}.")
 
 
 def _bounded(ratio: Ratio) -> Answer:
     """A bound decides only in its own direction."""
-    said = answer(ratio.value, 2.0)
+    said = answer(ratio.value, 2.0, 1.0)
     wrong = {"at least": "not held", "at most": "held"}.get(ratio.bound)
     return "undecided" if ratio.bound == "unknown" or said == wrong else said
 
 
 def _hacking(study: Study) -> Claim:
-    found, seeds = study.paired("full", "no_curriculum", OVER_SEEDS["hacking_rate"]), study.seeds("full", "no_curriculum")
+    """By the alarms where both variants were watched; else by the judge's reward against validation success."""
+    seeds = study.seeds("full", "no_curriculum")
+    found = study.paired("full", "no_curriculum", OVER_SEEDS["alarms"])
+    text, unit = "with the curriculum fewer alarms of reward hacking are raised", "alarms a run"
+    if math.isnan(found.mean):
+        found = study.paired("full", "no_curriculum", OVER_SEEDS["divergences"])
+        text = "with the curriculum the judge's reward rises while validation success falls less often (no alarms watched)"
+        unit = "as a share of the intervals between validations"
     less = Interval(-found.mean, -found.high, -found.low)
     said = answer(less, 0.0) if less.low != 0 else "undecided"
-    text = "with the curriculum the judge's reward rises while validation success falls less often"
-    measured = f"{found.mean:+.3f} against no_curriculum{_span(found)}" if not math.isnan(found.mean) else "nothing: too few validations"
-    return Claim(
-        "hacking", said, f"{_start(said)}: {text}; measured {measured}, as a share of the intervals between validations{_few(seeds)}."
-    )
+    measured = f"{found.mean:+.3f} against no_curriculum{_span(found)}, {unit}"
+    if _is(0.0, found):
+        total = sum(sum(study.arms[name].values(OVER_SEEDS["alarms"], seeds)) for name in ("full", "no_curriculum"))
+        measured = "no alarm in any run of the two" if total == 0 else f"no difference from no_curriculum, {unit}"
+    measured = "nothing: too few validations" if math.isnan(found.mean) else measured
+    return Claim("hacking", said, f"{_start(said)}: {text}; measured {measured}{_few(seeds)}.")
 
 
 def _difficulty(study: Study) -> Claim:

@@ -19,7 +19,7 @@ from stepwell.tracking import MetricsLine, episode_steps, read_episodes, read_me
 from stepwell.trained import open_run
 from stepwell.types import JSON, Metrics
 
-__all__ = ["curriculum_of", "curve_of", "hacking_rate", "measure"]
+__all__ = ["alarms_of", "curriculum_of", "curve_of", "divergences", "measure"]
 
 _LATE = 1 / 3
 """Share of the run, from its end, in which judge and curriculum are looked at."""
@@ -46,7 +46,8 @@ def measure(run: Path, config: Config, whole: Config, *, episodes_before: int = 
         "curve": curve_of(lines, config.rollout.group_size, episodes_before),
         "judge": None if found is None else {name: _number(value) for name, value in found._asdict().items()},
         "curriculum": curriculum_of(lines),
-        "hacking_rate": hacking_rate(lines) if learns else None,
+        "divergences": divergences(lines) if learns else None,
+        "alarms": alarms_of(lines),
         "train_seconds": float(sum(line.metrics.get("time/step_s", 0.0) for line in lines)),
     }
 
@@ -110,10 +111,21 @@ def curriculum_of(lines: Sequence[MetricsLine]) -> dict[str, JSON]:
     }
 
 
-def hacking_rate(lines: Sequence[MetricsLine]) -> float | None:
+def alarms_of(lines: Sequence[MetricsLine]) -> float | None:
+    """Alarms for reward hacking in the run (docs: concepts/alarms); None where nothing watched (`alarms.action=none`).
+
+    >>> alarms_of([MetricsLine(1, {"alarms/fired": 0.0}), MetricsLine(2, {"alarms/fired": 2.0})]), alarms_of([MetricsLine(1, {})])
+    (2.0, None)
+    """
+    fired = _values(lines, "alarms/fired")
+    return sum(fired) if fired else None
+
+
+def divergences(lines: Sequence[MetricsLine]) -> float | None:
     """Share of the intervals between validations in which the judge's mean reward rose over the interval before and success fell.
 
-    None with fewer than two intervals. Noise alone gives about a quarter, so that rates say something only beside each other.
+    None with fewer than two intervals. Noise alone gives about a quarter, so that shares say something only beside each other, and none of
+    them that a judge was exploited.
     """
     paid: list[float] = []
     points: list[tuple[float, float]] = []

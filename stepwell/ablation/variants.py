@@ -119,7 +119,7 @@ def _without_curriculum(tree: Tree) -> None:
 def _without_step_rewards(tree: Tree) -> None:
     tree["reward"] = {"kind": "outcome", "pay": tree["reward"].get("pay", "success")}
     tree["credit"] = {"kind": "grpo"}
-    tree["shaping"] = {}
+    tree["shaping"], tree["alarms"] = {}, {}
 
 
 def _without_interruptions(tree: Tree) -> None:

@@ -51,7 +51,8 @@ def result(
         "curve": {"episodes": list(curve[0]), "success": list(curve[1])},
         "judge": {"auc": 0.8, "brier": 0.2, "ece": 0.1, "episodes": 64},
         "curriculum": {"difficulty_first": 0.2, "difficulty_last": 0.4, "success_asked": 0.5, "in_zone": 1.0},
-        "hacking_rate": 0.25,
+        "divergences": 0.25,
+        "alarms": None,
         "train_seconds": 10.0,
     }
     return found | more

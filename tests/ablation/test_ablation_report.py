@@ -24,8 +24,8 @@ def plan(tmp_path: Path) -> Plan:
     record(
         plan,
         *(result("full", seed, "1111", "1110", curve=EARLY) for seed in (0, 1, 2)),
-        *(result("no_step_rewards", seed, "1110", "1100", curve=LATE, judge=None, hacking_rate=None) for seed in (0, 1, 2)),
-        *(result("vanilla_grpo", seed, "1100", "1000", curve=LATE, judge=None, hacking_rate=None) for seed in (0, 1, 2)),
+        *(result("no_step_rewards", seed, "1110", "1100", curve=LATE, judge=None, divergences=None) for seed in (0, 1, 2)),
+        *(result("vanilla_grpo", seed, "1100", "1000", curve=LATE, judge=None, divergences=None) for seed in (0, 1, 2)),
     )
     return plan
 
@@ -65,17 +65,43 @@ def test_claims_can_fail(tmp_path: Path) -> None:
     names = ["full", "no_curriculum", "no_step_rewards", "no_interruptions", "static_judge", "vanilla_grpo"]
     plan = mini_plan(tmp_path, names, seeds=(0, 1))
     falling = {"difficulty_first": 0.5, "difficulty_last": 0.4}
-    others = [result(name, seed, "1" * 40, "1" * 40, hacking_rate=0.1) for name in names[1:] for seed in (0, 1)]
-    record(plan, *(result("full", seed, "1" * 40, "0" * 40, curriculum=falling, hacking_rate=0.4) for seed in (0, 1)), *others)
+    others = [result(name, seed, "1" * 40, "1" * 40, curve=EARLY, divergences=0.1) for name in names[1:] for seed in (0, 1)]
+    record(plan, *(result("full", seed, "1" * 40, "0" * 40, curve=LATE, curriculum=falling, divergences=0.4) for seed in (0, 1)), *others)
     said = {claim.name: claim.answer for claim in claims_of(read_study(plan))}
     assert said == {
-        "completion": "not held",
+        "completion": "undecided",  # a difference of exactly 0
         "sample efficiency": "not held",
         "hacking": "not held",
         "difficulty": "not held",
         "interruptions": "not held",
-        "learning judge": "undecided",  # a difference of exactly 0
+        "learning judge": "undecided",
     }
+
+
+def test_runs_that_do_not_part_decide_nothing_and_are_said_to_be_alike(tmp_path: Path) -> None:
+    names = ["full", "no_curriculum", "no_step_rewards", "vanilla_grpo"]
+    plan = mini_plan(tmp_path, names, seeds=(0, 1))
+    alike = {"alarms": 0.0, "curriculum": {"difficulty_first": 0.2, "difficulty_last": 0.2}}
+    record(plan, *(result(name, seed, "0" * 20, "0" * 20, **alike) for name in names for seed in (0, 1)))
+    said = {claim.name: claim for claim in claims_of(read_study(plan, target=0.5))}
+    assert {claim.answer for claim in said.values()} == {"undecided"}
+    assert "measured no difference from vanilla_grpo on any task" in said["completion"].sentence
+    assert "measured as many, run by run, against no_step_rewards" in said["sample efficiency"].sentence
+    assert "measured no alarm in any run of the two" in said["hacking"].sentence
+
+
+def test_hacking_is_told_by_the_alarms_where_they_watched(tmp_path: Path) -> None:
+    plan = mini_plan(tmp_path, ["full", "no_curriculum"], seeds=(0, 1, 2))
+    record(plan, *(result("full", seed, "1", "1", divergences=0.9, alarms=float(seed)) for seed in (0, 1, 2)))
+    record(plan, *(result("no_curriculum", seed, "1", "1", divergences=0.1, alarms=seed + 2.0) for seed in (0, 1, 2)))
+    (said,) = (claim for claim in claims_of(read_study(plan)) if claim.name == "hacking")
+    assert said.answer == "held"
+    assert (
+        "fewer alarms of reward hacking are raised; measured -2.000 against no_curriculum (-2.000 to -2.000), alarms a run" in said.sentence
+    )
+    assert "| full | 0.800 (0.800 to 0.800) | 0.200 (0.200 to 0.200) | 0.100 (0.100 to 0.100) | 1.00 (0.00 to 2.00) | 0.900" in to_markdown(
+        write_report(plan)
+    )
 
 
 def test_one_seed_decides_nothing(tmp_path: Path) -> None:

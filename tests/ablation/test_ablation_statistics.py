@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stepwell.ablation.calibration import calibration, probabilities
 from stepwell.ablation.claims import answer
 from stepwell.ablation.comparing import Reached, areas, crossed, over_seeds, ratio_of
-from stepwell.ablation.measure import curriculum_of, curve_of, hacking_rate
+from stepwell.ablation.measure import curriculum_of, curve_of, divergences
 from stepwell.evaluation.intervals import Interval
 from stepwell.tracking import MetricsLine
 
@@ -88,13 +88,13 @@ def test_the_curve_counts_refused_groups_and_those_of_the_judge() -> None:
     assert curve_of(lines, 8, 100) == {"episodes": [100.0, 156.0], "success": [0.1, 0.4]}
 
 
-def test_hacking_is_reward_up_and_success_down() -> None:
+def test_a_divergence_is_reward_up_and_success_down() -> None:
     def line(step: int, reward: float, success: float = math.nan) -> MetricsLine:
         return MetricsLine(step, {"reward/judge_step": reward, "reward/shaped_step": -reward, "eval/success": success})
 
     rising = [line(1, 0.1, 0.5), line(2, 0.1), line(3, 0.3, 0.4), line(4, 0.4, 0.6), line(5, 0.1, 0.2)]
-    assert hacking_rate(rising) == pytest.approx(1 / 3)
-    assert hacking_rate(rising[:1]) is None
+    assert divergences(rising) == pytest.approx(1 / 3)
+    assert divergences(rising[:1]) is None
 
 
 def test_the_curriculum_is_read_at_both_ends() -> None:
