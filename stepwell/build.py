@@ -8,10 +8,11 @@ from typing import NamedTuple, cast
 
 from stepwell.config import Config, CustomConfig, GAECredit, LossConfig, OptimizerConfig, RemoteEngineConfig
 from stepwell.credit import needs_of
-from stepwell.crediting import check_states, overlong_of, rule_of, shaping_of, supplied
+from stepwell.crediting import around_of, check_states, overlong_of, rule_of, shaping_of, supplied
 from stepwell.custom import custom
 from stepwell.domains import build_domain
 from stepwell.drawing import curriculum_of
+from stepwell.envs.interrupt import Interrupted
 from stepwell.experts import Source, demonstrations, difficulty_of, training_task
 from stepwell.judging import judge_learns, reward_of
 from stepwell.losses import Cispo, Clip, Correction, Masked, PolicyLoss, Reinforce, Surrogate, Truncated
@@ -51,6 +52,7 @@ def build(config: Config) -> Built:
     policy = speaker.engine.model("policy", spec)
     assign = _assign(config, domain)
     world = World(speaker.engine, policy, domain, speaker.player, speaker.tokenizer, config.seed)
+    calm = domain.inner if isinstance(domain, Interrupted) else domain
     parts = Parts(
         domain=domain,
         policy=policy,
@@ -59,6 +61,7 @@ def build(config: Config) -> Built:
         assign=assign,
         curriculum=curriculum_of(config, domain, difficulty_of(config)),
         shaping=shaping_of(config),
+        around=around_of(config, domain, world.go_on, world.moved(calm).go_on),
         reference=policy.keep if config.loss.kl != "none" or "reference" in needs_of(assign) else None,
     )
     cloning = None

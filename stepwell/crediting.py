@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import get_args
+
+import numpy as np
 
 from stepwell.config import (
     Config,
@@ -27,6 +30,7 @@ from stepwell.config import (
 from stepwell.credit import (
     GAE,
     Adaptive,
+    Around,
     Baseline,
     Centred,
     Counterfactual,
@@ -47,20 +51,27 @@ from stepwell.credit import (
     Segment,
     Standardised,
     SuffixLogRatio,
+    Undisturbed,
+    WeighedByEvents,
     Whitened,
+    Without,
+    Worth,
     by_token,
     by_turn,
     needs_of,
 )
 from stepwell.credit.reshape import Shaping
 from stepwell.credit.shaping import Overlong
+from stepwell.envs.interrupt import Interrupted
 from stepwell.errors import ConfigError, nearest
+from stepwell.evaluation.recovery import first_event
 from stepwell.protocols import Assign, Domain
+from stepwell.rewards.montecarlo import Continue
 from stepwell.rewards.outcome import Pay, paid
-from stepwell.rollout import answered, began
-from stepwell.types import Ending, EndingKind, Episode, Task, Turn
+from stepwell.rollout import Prefix, answered, began
+from stepwell.types import Ending, EndingKind, Episode, Reply, Task, Turn
 
-__all__ = ["check_states", "gae", "overlong_of", "replayer", "rule_of", "segment_of", "shaping_of", "supplied"]
+__all__ = ["around_of", "check_states", "gae", "overlong_of", "replayer", "rule_of", "segment_of", "shaping_of", "supplied", "undisturbed"]
 
 _BASELINES: dict[str, Baseline | None] = {
     "grpo": Standardised(),
@@ -111,6 +122,26 @@ def _judged(config: Config) -> Assign:
         return SuffixLogRatio(_baseline(credit.baseline), credit.beta, credit.since)
     rule = Adaptive(rule) if credit.mix == "adaptive" else rule
     return Whitened(rule) if isinstance(credit, PrimeCredit | RePIRLCredit) and credit.whiten else rule
+
+
+def around_of(config: Config, domain: Domain, go_on: Continue, go_on_undisturbed: Continue) -> Around | None:
+    """What credit does around interruptions; None where it does nothing.
+
+    Args:
+        config: Of the run.
+        domain: In which something may happen.
+        go_on: Continues episodes in it.
+        go_on_undisturbed: Continues them in the same where nothing happens.
+    """
+    around, reward = config.interrupted_credit, config.reward
+    if around.kind == "none":
+        return None
+    if around.kind != "counterfactual":
+        return WeighedByEvents(around.kind, around.factor)
+    assert isinstance(domain, Interrupted) and not isinstance(reward, CustomConfig)
+    name = config.credit.kind if isinstance(config.credit, GroupCredit) else getattr(config.credit, "baseline", "")
+    without = undisturbed(domain.inner, go_on, go_on_undisturbed, reward.pay, around.continuations)
+    return Undisturbed(without, _baseline(name))
 
 
 def gae(credit: GAECredit) -> GAE:
@@ -191,6 +222,70 @@ def replayer(domain: Domain, pay: Pay) -> Replay:
             return None
 
     return outcome
+
+
+def undisturbed(domain: Domain, go_on: Continue, go_on_undisturbed: Continue, pay: Pay, continuations: int) -> Without:
+    """Finds out what interrupted episodes would have come to: by `continuations` in the undisturbed domain, and as many after the event.
+
+    The actions up to the event are replayed in the undisturbed domain. An episode that sees something else there before the event (a
+    restock that is still to come) cannot be told, nor one of which all continuations fail or have no verdict.
+
+    Args:
+        domain: In which nothing happens.
+        go_on: Continues episodes where something happens.
+        go_on_undisturbed: Continues them in `domain`.
+        pay: What the end of an episode is paid.
+        continuations: From each of the two.
+    """
+
+    def worths(episodes: Sequence[Episode]) -> list[Worth | None]:
+        calm = [_until_event(domain, episode) for episode in episodes]
+        draws = range(continuations)
+        open_ones = [one for one in calm if one is not None and not one.turns[-1].reply.done]
+        ahead = go_on_undisturbed([Prefix(one, one.num_tokens, draw) for one in open_ones for draw in draws])
+        after = go_on([Prefix(one, _tokens_until_event(one), draw) for one in episodes for draw in draws])
+        played = {id(one): ahead[at * continuations : (at + 1) * continuations] for at, one in enumerate(open_ones)}
+        found: list[Worth | None] = []
+        for number, one in enumerate(calm):
+            mine = after[number * continuations : (number + 1) * continuations]
+            would_be = [] if one is None else played.get(id(one), [one])
+            values = [[value for episode in some if (value := paid(episode, pay)) is not None] for some in (would_be, mine)]
+            cost = len(mine) + len(played.get(id(one), ()))
+            found.append(Worth(float(np.mean(values[0])), float(np.mean(values[1])), cost) if all(values) else None)
+        return found
+
+    return worths
+
+
+def _tokens_until_event(episode: Episode) -> int:
+    """Sampled tokens up to the turn in whose reply something first happened."""
+    event = first_event(episode)
+    assert event is not None
+    return sum(len(turn.token_ids) for turn in episode.turns[: event + 1])
+
+
+def _until_event(domain: Domain, episode: Episode) -> Episode | None:
+    """The turns up to the event, answered by a world in which nothing happens; None where it answers otherwise before that."""
+    event = first_event(episode)
+    assert event is not None
+    try:
+        environment = domain.environment(episode.task, episode.member)
+        start = began(environment)
+        replies = [answered(environment, turn.action) for turn in episode.turns[: event + 1]]
+    except Exception:  # As in a rollout: what a world raises is no fault of the run. What is not known is counted.
+        return None
+    turns = [replace(turn, reply=reply) for turn, reply in zip(episode.turns, replies, strict=False)]
+    before = zip(turns[:-1], episode.turns, strict=False)
+    if start.text != episode.start.text or any(_shown(one.reply) != _shown(turn.reply) for one, turn in before):
+        return None
+    done = turns[-1].reply.done
+    calm = replace(episode, start=start, turns=tuple(turns), ending=Ending(EndingKind.TERMINATED if done else EndingKind.TURN_LIMIT))
+    return replace(calm, verdict=domain.grade(calm)) if done else calm
+
+
+def _shown(reply: Reply) -> tuple[str, bool, bool]:
+    """What an agent sees of a reply; keys of states say also what is still to come."""
+    return reply.observation.text, reply.done, reply.valid
 
 
 def _without(domain: Domain, episode: Episode, left_out: int) -> Episode:

@@ -249,7 +249,7 @@ class Prefix(NamedTuple):
 
     Attributes:
         episode: Whose; its environment is that of the same task and member.
-        tokens: How many of its sampled tokens are kept: at least 0, fewer than it has. Inside a turn, the turn is spoken on from there.
+        tokens: How many of its sampled tokens are kept, from 0 to all that it has. Inside a turn, the turn is spoken on from there.
         draw: Tells continuations of one prefix apart.
     """
 

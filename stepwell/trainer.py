@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from stepwell.credit import credit_metrics, needs_of
+from stepwell.credit import Around, credit_metrics, needs_of
 from stepwell.credit.process_weight import weighed
 from stepwell.credit.reshape import Shaping, shaped_metrics, with_raw
 from stepwell.credit.shaping import Overlong, charge_kl, charge_metrics
@@ -127,6 +127,8 @@ class Parts(NamedTuple):
     """For a KL term: called when reinforcement learning begins."""
     shaping: Shaping | None = None
     """Of step rewards, between the judge and the credit rule."""
+    around: Around | None = None
+    """What credit does around interruptions, after the rule."""
 
 
 class StepResult(NamedTuple):
@@ -228,6 +230,9 @@ class Trainer:
         shaped = parts.shaping(charged) if parts.shaping is not None else charged
         credited = parts.assign(shaped)
         _check_complete("The credit rule", groups, [[member.scored.episode for member in group.members] for group in credited or ()])
+        if parts.around is not None:
+            credited, said = parts.around(credited)
+            metrics |= said
         credited = weighed(credited, self.process_weight)
         if parts.shaping is not None:
             credited = with_raw(credited, charged)

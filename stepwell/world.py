@@ -28,6 +28,10 @@ class World(NamedTuple):
     tokenizer: Any
     seed: int
 
+    def moved(self, domain: Domain) -> World:
+        """The same in another domain."""
+        return self._replace(domain=domain)
+
     def go_on(self, prefixes: Sequence[Prefix]) -> list[Episode]:
         """Continues episodes with the policy as it is now."""
         decode = self.engine.text.decode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Discriminator, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from stepwell.config.settings import CUSTOM, Count, CustomConfig, NotNegative, Positive, Settings, Share, kind_of
 
@@ -15,6 +15,7 @@ __all__ = [
     "GiGPOCredit",
     "GroupCredit",
     "IStarCredit",
+    "InterruptedCredit",
     "MinFormCredit",
     "PrimeCredit",
     "ProcessSupervisionCredit",
@@ -24,6 +25,18 @@ __all__ = [
     "ReinforcePPCredit",
     "SuffixCredit",
 ]
+
+
+class InterruptedCredit(Settings):
+    """What credit does around interruptions, after the rule; see `domain.interruptions`."""
+
+    kind: Literal["none", "segment", "decay", "counterfactual"] = "none"
+    """`decay`: the outcome counts `factor` times for steps before an event; `segment`: the same, and what is lost is given to the steps
+    after; `counterfactual`: steps before it get what would have come without it, steps after what they made of it."""
+    factor: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """For each event that is still to come; of `segment` and `decay`."""
+    continuations: Count = 2
+    """Of `counterfactual`: episodes played on without the event, and as many after it, for each interrupted one."""
 
 
 Baseline = Literal["grpo", "drgrpo", "rloo", "raw"]

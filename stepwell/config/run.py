@@ -12,6 +12,7 @@ from stepwell.config.credits import (
     CreditConfig,
     GAECredit,
     GroupCredit,
+    InterruptedCredit,
     IStarCredit,
     MinFormCredit,
     PrimeCredit,
@@ -22,7 +23,7 @@ from stepwell.config.credits import (
     RePIRLCredit,
     SuffixCredit,
 )
-from stepwell.config.domains import DomainConfig, ShopConfig
+from stepwell.config.domains import DomainConfig, QuestionsConfig, ShopConfig
 from stepwell.config.engines import ChatConfig, EngineConfig, OptimizerConfig, TinyEngineConfig
 from stepwell.config.learned import ImplicitConfig
 from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, ShapingConfig, UniformConfig
@@ -79,6 +80,7 @@ class Config(Settings):
     rollout: RolloutConfig = RolloutConfig()
     reward: RewardConfig = ImplicitConfig()
     credit: CreditConfig = IStarCredit()
+    interrupted_credit: InterruptedCredit = InterruptedCredit()
     shaping: ShapingConfig = ShapingConfig()
     loss: LossConfig = LossConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -95,6 +97,7 @@ class Config(Settings):
         groups = self.rollout.groups
         self._check_credit()
         self._check_shaping()
+        self._check_interrupted()
         self._check_alarms()
         updates = self.loss.epochs * self.loss.minibatches
         if updates > 1 and self.loss.old_logprobs == "detached":
@@ -120,6 +123,33 @@ class Config(Settings):
             raise ValueError(
                 f"shaping changes step rewards, and with reward {self.reward.kind!r} and credit {self.credit.kind!r} nothing reads any; "
                 "leave shaping out, or choose a reward and a credit rule of steps, such as 'implicit' and 'istar'"
+            )
+
+    def _check_interrupted(self) -> None:
+        """Whether anything happens around which credit could change, and whether the rule tells an outcome part."""
+        kind, credit = self.interrupted_credit.kind, self.credit
+        if kind == "none":
+            return
+        named = getattr(credit, "baseline", credit.kind)
+        if isinstance(self.domain, QuestionsConfig | CustomConfig) or not self.domain.interruptions.kinds:
+            raise ValueError(
+                f"interrupted_credit.kind is {kind!r}, and nothing happens in this domain; name what may happen in "
+                "domain.interruptions.kinds, or set interrupted_credit.kind to 'none'"
+            )
+        if isinstance(credit, GAECredit | ReinforcePPCredit) or named == "none":
+            raise ValueError(
+                f"interrupted_credit.kind is {kind!r}, which changes the outcome's part of credit, and credit {credit.kind!r} tells none "
+                "(or leaves it out: baseline 'none'); choose a rule that compares outcomes, such as 'istar'"
+            )
+        if kind == "counterfactual" and (named not in ("rloo", "drgrpo", "raw") or getattr(credit, "scale", "group") != "group"):
+            raise ValueError(
+                f"interrupted_credit.kind is 'counterfactual' and credit {credit.kind!r} divides outcomes by a deviation, or whitens them; "
+                "choose credit 'rloo' or 'drgrpo', or a rule with credit.baseline=rloo, drgrpo or raw"
+            )
+        if kind == "counterfactual" and (isinstance(self.reward, CustomConfig) or self.loss.overlong_limit is not None):
+            raise ValueError(
+                "interrupted_credit.kind is 'counterfactual', whose continuations are paid as the library's rewards pay, without a charge "
+                "for length; choose a reward of the library, and leave loss.overlong_limit out"
             )
 
     def _check_alarms(self) -> None:

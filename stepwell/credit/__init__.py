@@ -3,6 +3,7 @@
 from stepwell.credit.adaptive import Adaptive
 from stepwell.credit.advantage import IStar, OutcomeOnly, ProcessToGo
 from stepwell.credit.anchor import GiGPO
+from stepwell.credit.around import Around, Undisturbed, WeighedByEvents, Without, Worth, events_after
 from stepwell.credit.baseline import Baseline, Centred, Fit, LeaveOneOut, Raw, Standardised, compare, compare_each
 from stepwell.credit.by_hand import group_by_hand
 from stepwell.credit.counterfactual import Counterfactual, Replay
@@ -32,6 +33,7 @@ from stepwell.credit.whitened import ReinforcePlusPlus, Whitened
 __all__ = [
     "GAE",
     "Adaptive",
+    "Around",
     "Baseline",
     "Centred",
     "Counterfactual",
@@ -56,7 +58,11 @@ __all__ = [
     "Segment",
     "Standardised",
     "SuffixLogRatio",
+    "Undisturbed",
+    "WeighedByEvents",
     "Whitened",
+    "Without",
+    "Worth",
     "by_line",
     "by_paragraph",
     "by_token",
@@ -65,6 +71,7 @@ __all__ = [
     "compare",
     "compare_each",
     "credit_metrics",
+    "events_after",
     "group_by_hand",
     "lambda_advantages",
     "last_steps",
