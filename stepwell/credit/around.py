@@ -101,9 +101,10 @@ class Undisturbed:
     """Steps before an event are credited with what the episode would have come to without it, steps after with what they made of it.
 
     `A^E_s = R'_i - baseline(R')` up to the event's turn, and `R_i - V(right after the event)` from there on, where R' has the mean outcome
-    without the event in the place of R for each interrupted member. Where an event changes nothing, R' and R have one expectation, and V is
-    a baseline that does not depend on what comes after: the expected gradient is that of the rule. An event in an episode's last turn
-    leaves nothing to find out; its member keeps what the rule gave, as does one of which nothing can be known (both are counted).
+    without the event in the place of R for each interrupted member. Where an event changes nothing, nor what the policy does next, R' and R
+    have one expectation, and V is a baseline that does not depend on what comes after: the expected gradient is that of the rule. An event
+    in an episode's last turn leaves nothing to find out; its member keeps what the rule gave, as does one of which nothing can be known
+    (both are counted).
 
     Stepwell's own (counterfactual credit around an event).
 
