@@ -29,6 +29,7 @@ class Benchmark:
         read: A row to a problem.
         hub: Where it is on the Hugging Face hub; None where it is not there.
         trains: Whether it is a training set, with solutions of experts.
+        part: First and last `task_id` of the set, where files hold other parts beside it, which are left out.
     """
 
     summary: str
@@ -37,6 +38,7 @@ class Benchmark:
     read: Reader
     hub: HubSet | None = None
     trains: bool = False
+    part: tuple[int, int] | None = None
 
 
 _ASKED = "problem|question"
@@ -81,7 +83,14 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         readers.humaneval,
         HubSet("openai/openai_humaneval", "test", "openai_humaneval"),
     ),
-    "mbpp": Benchmark("MBPP", "code", ("text|prompt", "test_list"), readers.mbpp, HubSet("google-research-datasets/mbpp", "test", "full")),
+    "mbpp": Benchmark(
+        "MBPP, test, 500",
+        "code",
+        ("text|prompt", "test_list"),
+        readers.mbpp,
+        HubSet("google-research-datasets/mbpp", "test", "full"),
+        part=(11, 510),
+    ),
     "countdown": Benchmark(
         "Countdown: a target from three or four numbers",
         "numbers",
@@ -113,6 +122,15 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         readers.maths(),
         HubSet("AI-MO/NuminaMath-CoT", "train"),
         trains=True,
+    ),
+    "mbpp-train": Benchmark(
+        "MBPP, training, 374 with solutions",
+        "code",
+        ("text|prompt", "test_list"),
+        readers.mbpp,
+        HubSet("google-research-datasets/mbpp", "train", "full"),
+        trains=True,
+        part=(601, 974),
     ),
     "leetcode-train": Benchmark(
         "LeetCodeDataset, training, with solutions; holds 54 of leetcode",
@@ -155,7 +173,8 @@ def read_problems(name: str, file: Path | None = None, *, unanswered: Literal["r
     files = [file] if file is not None else fetch(benchmark.hub) if benchmark.hub is not None else []
     problems = [benchmark.read(row, place) for path in files for place, row in _rows(path, benchmark)]
     if not problems:
-        raise DataError(f"{files[0]} holds no problem; a row has {_in_words(benchmark.needs)}.")
+        of = "" if benchmark.part is None else f" of {name}, which are those of task_id {benchmark.part[0]} to {benchmark.part[1]}"
+        raise DataError(f"{files[0]} holds no problem{of}; a row has {_in_words(benchmark.needs)}.")
     if unanswered != "keep":
         problems = _answered(problems, files[0], unanswered)
     return _named_apart(problems)
@@ -191,7 +210,14 @@ def _rows(path: Path, benchmark: Benchmark) -> Iterator[tuple[str, Row]]:
                 f"{place} has the fields {', '.join(map(repr, row)) or '(none)'}; expected {_in_words(benchmark.needs)}, "
                 f"so {_in_words(missing)} is missing. Is it the file of another set?"
             )
-        yield place, row
+        if _belongs(row, benchmark):
+            yield place, row
+
+
+def _belongs(row: Row, benchmark: Benchmark) -> bool:
+    """Whether a row is of the part that is asked for; one without a number is."""
+    number = row.get("task_id")
+    return benchmark.part is None or not isinstance(number, int) or benchmark.part[0] <= number <= benchmark.part[1]
 
 
 def _answered(problems: list[Problem], path: Path, unanswered: Literal["refuse", "drop"]) -> list[Problem]:

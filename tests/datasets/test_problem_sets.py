@@ -88,9 +88,9 @@ ROWS: dict[str, tuple[Mapping[str, Any], Problem]] = {
         Problem("HumanEval/0", "def f():", tests={"test": "T", "entry_point": "f", "prompt": "def f():"}, solution="  pass"),
     ),
     "mbpp": (
-        {"task_id": 1, "text": "Q", "code": "C", "test_list": ["assert f() == 1"], "test_setup_code": ""},
+        {"task_id": 11, "text": "Q", "code": "C", "test_list": ["assert f() == 1"], "test_setup_code": ""},
         Problem(
-            "1",
+            "11",
             "Q\n\nIt must pass these tests:\n\nassert f() == 1",
             tests={"test_list": ["assert f() == 1"], "test_setup_code": ""},
             solution="C",
@@ -254,7 +254,12 @@ COUNTS = [
     *[("amc22-23", "amc22-23.jsonl", 83), ("math500", "math500.jsonl.gz", 500), ("minerva", "minerva_math.jsonl.gz", 272)],
     *[("olympiadbench", "olympiadbench.jsonl.gz", 675), ("gsm8k", "gsm8k_test.jsonl.gz", 1319), ("humaneval", "humaneval.jsonl.gz", 164)],
     *[("leetcode", "leetcode_prime_test.jsonl.gz", 180), ("leetcode-dataset", "leetcode_v0.3.1_test.jsonl.gz", 228)],
-    *[("mbpp", "mbpp.jsonl.gz", 974), ("countdown", "countdown_8001.parquet", 8001), ("game24", "game24_test.jsonl.gz", 362)],
+    *[
+        ("mbpp", "mbpp.jsonl.gz", 500),
+        ("mbpp-train", "mbpp.jsonl.gz", 374),
+        ("countdown", "countdown_8001.parquet", 8001),
+        ("game24", "game24_test.jsonl.gz", 362),
+    ],
     *[("gsm8k-train", "gsm8k_train.jsonl.gz", 7473), ("math-train", "math_4500_with_solutions.jsonl.gz", 4500)],
     *[("aime-train", "aime83-23_with_solutions.json.gz", 975), ("leetcode-train", "leetcode_v0.2.0_train.jsonl.gz", 1890)],
 ]
@@ -281,6 +286,15 @@ def test_two_problems_of_math_train_have_no_answer(shared_data: Path) -> None:
     with pytest.raises(DataError, match="2 of 7500 problems have no answer"):
         read_problems("math-train", path)
     assert len(read_problems("math-train", path, unanswered="drop")) == 7498
+
+
+def test_a_file_of_all_parts_of_a_set_gives_each_its_own(tmp_path: Path) -> None:
+    """What is trained on is never what is measured, though both stand in one file."""
+    path = _file(tmp_path, *({"task_id": number, "text": "Q", "test_list": ["assert 1"]} for number in (10, 11, 510, 511, 601, 974, 975)))
+    assert [problem.key for problem in read_problems("mbpp", path)] == ["11", "510"]
+    assert [problem.key for problem in read_problems("mbpp-train", path)] == ["601", "974"]
+    with pytest.raises(DataError, match="holds no problem of mbpp-train, which are those of task_id 601 to 974; a row has text or prompt"):
+        read_problems("mbpp-train", _file(tmp_path, {"task_id": 11, "text": "Q", "test_list": ["assert 1"]}))
 
 
 def test_texts_of_any_file(tmp_path: Path) -> None:
