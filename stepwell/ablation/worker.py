@@ -30,15 +30,17 @@ def finish(job: Job) -> None:
     assert isinstance(base, dict)
     whole = full(parse(base)).model_copy(update={"seed": job.seed})
     config, played = _own(variant.config, job), 0
+    told_config = config
     warm = warm_start(config, job.out / "runs")
     if variant.judge is not None:
         teaching = _own(variant.judge, job)
         _train(teaching, job.teaching, warm)
         played = sum(int(line.metrics.get("rollout/drawn_groups", 0)) for line in read_metrics(job.teaching)) * teaching.rollout.group_size
+        told_config = judged(config, str(job.teaching.relative_to(job.out)))  # results may be kept without the runs, and elsewhere
         config = judged(config, str(job.teaching.resolve()))
     _train(config, job.run, warm)
     found = measure(job.run, config, whole, episodes_before=played)
-    told = {"variant": job.variant, "seed": job.seed, "config": dump(config), **found}
+    told = {"variant": job.variant, "seed": job.seed, "config": dump(told_config), **found}
     write_atomic(job.result, to_json(told, job.name) + "\n")
 
 

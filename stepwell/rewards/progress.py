@@ -14,7 +14,7 @@ import numpy as np
 from stepwell.credit.segment import Segment, by_turn, last_steps
 from stepwell.errors import ConfigError
 from stepwell.rewards.outcome import Pay, paid
-from stepwell.types import Action, Episode, Group, Invalid, Scored, Task
+from stepwell.types import Action, EndingKind, Episode, Group, Invalid, Scored, Task
 
 __all__ = ["KnowsProgress", "ProgressReward"]
 
@@ -36,8 +36,8 @@ class ProgressReward:
 
     By the domain's look at all that it holds, which no player has: a ceiling for what a judge could be worth, no judge. The shop's
     `progress` is 1 - (fewest actions to go) / (fewest at the start), 0 where success is out of reach, so a detour costs what it takes to
-    mend and the step that spoils everything costs all that was gained. Episodes are replayed; the rewards of one sum to its outcome less
-    the progress at the start where it ends by itself.
+    mend and the step that spoils everything costs all that was gained. Episodes are replayed; the rewards of one sum to what its end
+    was worth, less the progress at the start: nothing where the turns ran out.
 
     Attributes:
         domain: Where the episodes come from.
@@ -72,6 +72,8 @@ class ProgressReward:
         steps = self.segment(episode)
         rewards_S = np.zeros(len(steps))
         if not episode.failed:
-            values = self.domain.progress(episode.task, [turn.action for turn in episode.turns], episode.member)
-            rewards_S[last_steps(episode, steps)] = np.diff(np.asarray(values, np.float64))
+            values = np.array(self.domain.progress(episode.task, [turn.action for turn in episode.turns], episode.member), np.float64)
+            if episode.ending.kind is EndingKind.TURN_LIMIT:
+                values[-1] = 0.0  # What is half done at the end is worth nothing; else it would pay never to finish.
+            rewards_S[last_steps(episode, steps)] = np.diff(values)
         return Scored(episode, steps, paid(episode, self.pay), {"progress": rewards_S}, np.full(len(steps), not episode.failed))

@@ -28,7 +28,6 @@ def finished(plan: Plan) -> dict[str, dict[str, Any]]:
         worker.finish(job)
         told = json.loads(job.result.read_text())
         lines = [{name: value for name, value in line.metrics.items() if not name.startswith("time/")} for line in read_metrics(job.run)]
-        told["config"]["reward"].pop("run", None)
         found[job.name] = {name: value for name, value in told.items() if name != "train_seconds"} | {"lines": lines}
     return found
 

@@ -17,7 +17,7 @@ from stepwell.envs.shop import BasketDomain, ShopDomain
 from stepwell.errors import ConfigError
 from stepwell.rewards.progress import ProgressReward
 from stepwell.rollout import demonstrate
-from stepwell.types import Action, Episode, Group, Scored
+from stepwell.types import Action, Ending, EndingKind, Episode, Group, Scored
 
 SHOP = ShopDomain(products=300, num_test_tasks=10)
 
@@ -63,6 +63,17 @@ def test_the_reward_is_on_a_turns_last_step_and_a_failed_episode_has_none() -> N
     assert by_tokens.rewards["progress"].tolist() == [0.0, 0.25, 0.25]
     failed = score(ProgressReward(Half()), make_episode([2, 1], rewards=[0.0, 1.0], failed=True))  # type: ignore[arg-type]
     assert not failed.scored_S.any() and not np.any(failed.rewards["progress"]) and failed.outcome is None
+
+
+def test_what_is_half_done_when_the_turns_run_out_is_worth_nothing() -> None:
+    class Half:
+        def progress(self, task: object, actions: list[object], member: int = 0) -> list[float]:
+            return [0.0, 0.25, 0.5, 0.75][: len(actions) + 1]
+
+    whole = make_episode([1, 1, 1])
+    cut = replace(whole, ending=Ending(EndingKind.TURN_LIMIT))
+    sums = [score(ProgressReward(Half()), episode).process_S.tolist() for episode in (whole, cut)]  # type: ignore[arg-type]
+    assert sums == [[0.25, 0.25, 0.25], [0.25, 0.25, -0.5]]
 
 
 def test_an_order_that_spoils_the_basket_is_the_step_that_is_charged() -> None:
