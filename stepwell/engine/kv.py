@@ -216,17 +216,57 @@ class SlotCache:
         """
         starts = torch.tensor([self.lengths[slot] for slot in slots], device=self.device)
         width = max(self.lengths[slot] for slot in slots) + chunk
+        columns = starts[:, None] + torch.arange(chunk, device=self.device)[None]
+        self._point(slots, columns, width)
+        seen = torch.arange(width, device=self.device)[None, None] <= columns[:, :, None]
+        # Padding behind the model's last position exists for nobody; learned position tables have no row for it.
+        return columns.clamp(max=self.max_length - 1), self._mask(seen)
+
+    def find(self, texts: Sequence[Ids]) -> list[int | None]:
+        """For each text a slot of its own that holds it, but for its last token; None where there is none."""
+        held = {slot: tokens.tobytes() for slot, tokens in enumerate(self.tokens)}
+        found: list[int | None] = []
+        for text in texts:
+            wanted = text[:-1].tobytes()
+            slot = next((slot for slot, tokens in held.items() if tokens.startswith(wanted)), None)
+            found.append(slot)
+            if slot is not None:
+                del held[slot]
+        return found
+
+    def again(self, slots: Sequence[int], places: Ids) -> tuple[Tensor, Tensor]:
+        """Says how tokens at places of rows are read once more, each by itself against what its row holds before it.
+
+        Their keys and values land behind the ends of all these rows and are seen by themselves alone: what is held stays as it is.
+
+        Args:
+            slots: Whose rows, each once.
+            places: At most the length of its row. [R, Q]
+
+        Returns:
+            position ids [R, Q] and additive attention mask [R, 1, Q, width].
+        """
+        first = max(self.lengths[slot] for slot in slots)
+        width = first + places.shape[1]
+        columns = torch.arange(first, width, device=self.device)[None].expand(*places.shape)
+        self._point(slots, columns, width)
+        positions = torch.from_numpy(places).to(self.device)
+        column = torch.arange(width, device=self.device)[None, None]
+        return positions, self._mask((column < positions[:, :, None]) | (column == columns[:, :, None]))
+
+    def _point(self, slots: Sequence[int], columns: Tensor, width: int) -> None:
+        """The next chunk goes to these columns, [R, Q], and attention reads `width`."""
         if width > self.columns:
             self.columns = -(-int(max(width, _GROWTH * self.columns)) // _COLUMNS) * _COLUMNS
-        columns = starts[:, None] + torch.arange(chunk, device=self.device)[None]
         index = torch.tensor(slots, device=self.device)
         read = slice(0, len(slots)) if list(slots) == list(range(len(slots))) else index
         for layer in self.layers:
             layer.at = _Place(read, index[:, None], columns, width, (len(self.tokens), self.columns))
-        seen = torch.arange(width, device=self.device)[None, None] <= columns[:, :, None]
+
+    def _mask(self, seen: Tensor) -> Tensor:
+        """[R, Q, width] -> [R, 1, Q, width]"""
         mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device).masked_fill_(~seen, torch.finfo(self.dtype).min)
-        # Padding behind the model's last position exists for nobody; learned position tables have no row for it.
-        return columns.clamp(max=self.max_length - 1), mask[:, None]
+        return mask[:, None]
 
 
 def _grown(held: Tensor | None, room: tuple[int, int], like: Tensor) -> Tensor:

@@ -23,6 +23,8 @@ from stepwell.engine.adapter import add_adapter, use_adapter
 from stepwell.engine.batch import micro_batches, pad
 from stepwell.engine.optimizer import Optimizer
 from stepwell.engine.policy import LocalPolicy
+from stepwell.engine.sampler import Sampler
+from stepwell.engine.shared import Said, SharedStates, distinct
 from stepwell.engine.trunk import Trunk
 from stepwell.errors import CapabilityError, ConfigError
 from stepwell.protocols import Capabilities, Loss, ModelSpec, OptimizerSpec
@@ -157,7 +159,8 @@ class LocalEngine:
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)
         if spec.trunk == "shared":
-            return LocalModel(self, of.trunk, spec, dict(head.named_parameters()), adapter=of.adapter, head=head)
+            of.is_read = True
+            return LocalModel(self, of.trunk, spec, dict(head.named_parameters()), adapter=of.adapter, head=head, shared=SharedStates(of))
         make = self._full if of.adapter is None else self._lora
         body = make(name, replace(spec, rank=of.spec.rank, alpha=of.spec.alpha), of)
         read = {id(weight) for weight in body.trunk.base.parameters()}  # a vocabulary projection of its own says nothing about values
@@ -171,6 +174,8 @@ class LocalModel:
 
     Attributes:
         stamp: Another object whenever the weights are others; a policy knows by it that its model has moved on.
+        is_read: Whether a head reads this model's hidden states.
+        recent: What sampled last with the present weights, as long as a head may read what it has computed.
     """
 
     def __init__(
@@ -182,11 +187,15 @@ class LocalModel:
         *,
         adapter: str | None = None,
         head: nn.Linear | None = None,
+        shared: SharedStates | None = None,
     ) -> None:
         self.engine, self.trunk, self.spec, self.params = engine, trunk, spec, params
-        self.adapter, self.head = adapter, head
+        self.adapter, self.head, self.shared = adapter, head, shared
         self.version = 0
         self.stamp = object()
+        self.is_read = False
+        self.recent: Sampler | None = None
+        self.last_said = Said()
         matrices = frozenset() if head is not None else _matrices(trunk.module) & frozenset(params)
         self.optimizer = Optimizer(params, spec.optimizer, matrices=matrices)
 
@@ -216,9 +225,11 @@ class LocalModel:
     def _outputs(self, rows: Sequence[Row], want: frozenset[str]) -> tuple[Outputs, Batch]:
         ids, targets, batch = pad(rows, self.trunk.device)
         if self.head is not None:
-            with torch.set_grad_enabled(self.spec.trunk == "own" and torch.is_grad_enabled()):
+            if self.shared is not None:
+                before = self.shared.at(rows)
+            else:
                 hidden = self.trunk.hidden(ids[:, :-1])  # no target is predicted from a row's last token
-            before = hidden.gather(1, (targets - 1)[..., None].expand(-1, -1, hidden.shape[-1])).float()
+                before = hidden.gather(1, (targets - 1)[..., None].expand(-1, -1, hidden.shape[-1])).float()
             values = torch.where(batch.mask, self.head(before)[..., 0], 0.0)
             return Outputs(torch.full_like(values, math.nan), None, values), batch
         made = self.trunk.target_outputs(ids, targets, batch.mask, self.spec.temperature, want)
@@ -230,24 +241,39 @@ class LocalModel:
         if self.head is not None and "values" not in want:
             raise CapabilityError("A head gives values and nothing else (no log-probs, no entropy); ask it for values.")
 
-    def _micro_batches(self, rows: Sequence[Row]) -> list[list[int]]:
+    def micro_batches(self, rows: Sequence[Row]) -> list[list[int]]:
+        """Indices of rows that are computed together."""
         return micro_batches(rows, self.engine.budget.tokens, self.engine.budget.rows)
 
-    @torch.no_grad()
+    def recall(self, rows: Sequence[Row]) -> list[Tensor | None]:
+        """See `Sampler.recall`; None for every row where nothing was sampled with the present weights."""
+        return [None] * len(rows) if self.recent is None else self.recent.recall(rows)
+
     def forward(self, rows: Sequence[Row], want: frozenset[str] = NOTHING) -> list[dict[str, Floats]]:
         """See `protocols.Model.forward`. A head gives values alone."""
         self._check_carries(want)
         self._switch_adapter()
-        made: list[dict[str, Floats]] = [{} for _ in rows]
-        for picked in self._micro_batches(rows):
-            outputs, _ = self._outputs([rows[i] for i in picked], want)
+        if self.shared is not None:
+            self.shared.renew(rows)
+        made = self.say(rows, want)
+        if self.shared is None:  # What a head says of another model's states depends on weights that are not its own.
+            self.last_said.note(self.stamp, rows, made)
+        return made
+
+    @torch.no_grad()
+    def say(self, rows: Sequence[Row], want: frozenset[str] = NOTHING) -> list[dict[str, Floats]]:
+        """`forward` by the weights and the adapter that are switched on; nothing is remembered. Equal rows are computed once."""
+        asked, which = distinct(rows)
+        made: list[dict[str, Floats]] = [{} for _ in asked]
+        for picked in self.micro_batches(asked):
+            outputs, _ = self._outputs([asked[i] for i in picked], want)
             named = _named(outputs) | ({} if self.head is None else {"logprobs": None})
             for name, tensor in named.items():
                 if tensor is not None:
                     array = tensor.double().cpu().numpy()
                     for b, i in enumerate(picked):
-                        made[i][name] = array[b, : len(rows[i].targets)]
-        return made
+                        made[i][name] = array[b, : len(asked[i].targets)]
+        return [dict(made[i]) for i in which]
 
     # -- learning -------------------------------------------------------------------------------------------------------------
 
@@ -257,9 +283,13 @@ class LocalModel:
             return {}
         self._check_carries(loss.wants)
         self._switch_adapter()
-        picks = self._micro_batches(rows)
-        if loss.spans_rows and len(picks) > 1:
-            return self._backward_two_pass(rows, picks, loss)
+        self.recent = None  # Its keys and values would stand beside all that learning needs.
+        if self.shared is not None:
+            self.shared.retain(rows)
+        names = frozenset({"values"}) if self.head is not None else loss.wants | {"logprobs"}
+        picks = self.micro_batches(rows)
+        if len(picks) > 1 and (loss.spans_rows or self.last_said.knows(self.stamp, rows, names)):
+            return self._backward_two_pass(rows, loss, names)
         total: Tallies = {}
         for picked in picks:
             outputs, batch = self._outputs([rows[i] for i in picked], loss.wants)
@@ -272,13 +302,15 @@ class LocalModel:
                 total[name] = Mean(seen.total + tally.total, seen.weight + tally.weight)
         return {name: tally.value for name, tally in total.items()}
 
-    def _backward_two_pass(self, rows: Sequence[Row], picks: list[list[int]], loss: Loss) -> Metrics:
-        """First without gradient, to differentiate the loss with respect to the outputs; then each micro-batch carries its part back."""
+    def _backward_two_pass(self, rows: Sequence[Row], loss: Loss, names: frozenset[str]) -> Metrics:
+        """First without gradient, to differentiate the loss with respect to the outputs; then each micro-batch carries its part back.
+
+        What `forward` said last, with the same weights, is not computed again. Equal rows are carried back once, with their parts added.
+        """
         _, _, batch = pad(rows, self.trunk.device)
         missing = torch.full(batch.mask.shape, math.nan, device=self.trunk.device)
-        names = ["values"] if self.head is not None else ["logprobs", *loss.wants]
-        leaves = {name: torch.zeros_like(missing) for name in names}
-        for i, made in enumerate(self.forward(rows, loss.wants)):
+        leaves = {name: torch.zeros_like(missing) for name in sorted(names)}
+        for i, made in enumerate(self.last_said.about(self.stamp, rows, names, lambda some: self.say(some, loss.wants))):
             for name, leaf in leaves.items():
                 leaf[i, : len(rows[i].targets)] = torch.from_numpy(made[name]).to(leaf)
         for leaf in leaves.values():
@@ -286,16 +318,23 @@ class LocalModel:
         names_of = ("entropy", "values", "certainty")
         value, tallies = loss(Outputs(leaves.get("logprobs", missing), *(leaves.get(name) for name in names_of)), batch)
         grads = dict(zip(leaves, torch.autograd.grad(value, list(leaves.values()), allow_unused=True), strict=True))
-        for picked in picks:
-            outputs, part = self._outputs([rows[i] for i in picked], loss.wants)
+        self._carry_back(rows, {name: grad for name, grad in grads.items() if grad is not None}, loss.wants)
+        return {name: tally.value for name, tally in tallies.items()}
+
+    def _carry_back(self, rows: Sequence[Row], grads: dict[str, Tensor], want: frozenset[str]) -> None:
+        """Adds to the weights' gradient what that of the outputs comes to. [B, N] each"""
+        asked, which = distinct(rows)
+        at = torch.tensor(which, device=self.trunk.device)
+        summed = {name: torch.zeros_like(grad[: len(asked)]).index_add_(0, at, grad) for name, grad in grads.items()}
+        for picked in self.micro_batches(asked):
+            outputs, part = self._outputs([asked[i] for i in picked], want)
             width = part.mask.shape[1]
             given = _named(outputs)
-            pairs = [(given[name], grad[picked, :width]) for name, grad in grads.items() if grad is not None]
+            pairs = [(given[name], grad[picked, :width]) for name, grad in summed.items()]
             carried = [(output * grad).sum() for output, grad in pairs if output is not None]
             if carried:
                 torch.stack(carried).sum().backward()  # type: ignore[no-untyped-call]
                 self.optimizer.gather()
-        return {name: tally.value for name, tally in tallies.items()}
 
     def step(self, lr: float) -> Metrics:
         """See `protocols.Model.step`."""
@@ -330,6 +369,7 @@ class LocalModel:
     def _moved_to(self, version: int) -> None:
         self.version = version
         self.stamp = object()
+        self.recent = None
 
     def _check_speaks(self) -> None:
         if self.head is not None:

@@ -59,6 +59,9 @@ class LocalPolicy:
         """
         self._check_present()
         check_temperature(self._model.spec.temperature, sampling)
+        self._model.last_said.forget()  # About other episodes than those that come now.
+        if self._kept is None and self._model.is_read:
+            self._model.recent = self._sampler
         with self._model.using(self._kept):
             return self._sampler.sample(contexts, sampling, seeds)
 
@@ -66,7 +69,7 @@ class LocalPolicy:
         """See `protocols.Policy.logprobs`."""
         self._check_present()
         with self._model.using(self._kept):
-            return [made["logprobs"] for made in self._model.forward(rows)]
+            return [made["logprobs"] for made in self._model.say(rows)]
 
     def forget(self) -> None:
         """Drops cached keys and values, so that the next call feeds whole histories."""

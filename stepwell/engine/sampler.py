@@ -17,7 +17,7 @@ from stepwell.engine.draw import draw
 from stepwell.engine.kv import SlotCache
 from stepwell.engine.trunk import Trunk
 from stepwell.errors import RunError
-from stepwell.types import Completion, Ids, Sampling, Stop
+from stepwell.types import Completion, Ids, Row, Sampling, Stop
 
 __all__ = ["Sampler", "Work"]
 
@@ -184,6 +184,29 @@ class Sampler:
         self.work.positions += ids.size
         self.work.padding += ids.size - sum(len(chunk) for chunk in chunks)
         return self.trunk.hidden_cached(torch.from_numpy(ids).to(self.trunk.device), cache, positions, mask)
+
+    @torch.no_grad()
+    def recall(self, rows: Sequence[Row]) -> list[Tensor | None]:
+        """Hidden states before each row's targets, [N, width]; None where the cache does not hold all that stands before them.
+
+        Only the tokens just before the targets are computed, against keys and values that are there already. The states are those of a
+        fresh forward pass but for rounding. Every row has at least one target.
+        """
+        made: list[Tensor | None] = [None] * len(rows)
+        cache = self._cache
+        if cache is None:
+            return made
+        found = cache.find([row.ids[: row.targets[-1]] for row in rows])
+        slots = {r: slot for r, slot in enumerate(found) if slot is not None}
+        for bucket in _buckets({r: len(rows[r].targets) for r in slots}):
+            width = max(len(rows[r].targets) for r in bucket)
+            places = np.stack([np.pad(rows[r].targets - 1, (0, width - len(rows[r].targets)), mode="edge") for r in bucket])
+            ids = np.stack([rows[r].ids[at] for r, at in zip(bucket, places, strict=True)])
+            positions, mask = cache.again([slots[r] for r in bucket], places)
+            hidden = self.trunk.hidden_cached(torch.from_numpy(ids).to(self.trunk.device), cache, positions, mask)
+            for i, r in enumerate(bucket):
+                made[r] = hidden[i, : len(rows[r].targets)]
+        return made
 
     # -- without --------------------------------------------------------------------------------------------------------------
 
