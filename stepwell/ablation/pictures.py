@@ -16,7 +16,7 @@ from stepwell.files import write_atomic
 
 __all__ = ["draw"]
 
-_COLOURS = ("#4C78A8", "#F58518", "#54A24B", "#B279A2", "#9D755D", "#E45756", "#72B7B2", "#EECA3B")
+_COLOURS = ("#4C78A8", "#F58518", "#54A24B", "#B279A2", "#9D755D", "#E45756", "#72B7B2", "#EECA3B", "#111111", "#FF9DA6")
 
 
 def draw(study: Study, folder: Path) -> list[Path]:
