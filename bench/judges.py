@@ -4,8 +4,11 @@ that a ratio is of one moment.
     python bench/judges.py [--steps 10] [--only labelled,temporal]       step times, tiny model, generated shop
     python bench/judges.py --memory [--model smollm2-135m-instruct]      memory of policy, judge and reference, each in a process of its own
 
-Prints, for each judge, the median of step time over the median of the outcome-only step (`limit` is what the project aims at: 1.1 for a
-head on the policy's hidden states, 1.75 for a second model), and the peak memory over that of the policy alone (limit 1.3).
+Prints, for each judge, the median of step time over the median of the outcome-only step (`ratio`; `limit` is what the project aims at: 1.1
+for a head on the policy's hidden states, 1.75 for a second model), and the peak memory over that of the policy alone (limit 1.3).
+
+Judges make policies that play episodes of other lengths, so `ratio` is of different work, too. `own_ratio` is not: the median of a step's
+time over the same step's without scoring and the judge's learning. `score_s` and `learn_s` are the medians of these two.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from stepwell.build import build
 from stepwell.configure import load
@@ -63,6 +67,14 @@ PLACES = {
 }
 
 
+class Laps(NamedTuple):
+    """Seconds of one step, and of its parts that are the judge's."""
+
+    step_s: float
+    score_s: float
+    learn_s: float
+
+
 def steps(settings: list[str], warm: int) -> Iterator[StepResult]:
     """The steps of reinforcement learning of `quick` after a short warm start."""
     shared = [] if "reward.kind=outcome" in settings else COMMON
@@ -71,22 +83,32 @@ def steps(settings: list[str], warm: int) -> Iterator[StepResult]:
 
 
 def times(num_steps: int, warm: int, only: list[str]) -> dict[str, dict[str, float | None]]:
-    """Medians of step time, and their ratio to outcome-only."""
+    """Of each kind, see `said`."""
     with tempfile.TemporaryDirectory() as folder:
         labels = Path(folder) / "labels.jsonl"
         labels.write_text("\n".join(map(json.dumps, LABELS)), encoding="utf-8")
         chosen = {name: kind for name, kind in KINDS.items() if not only or name == "outcome" or name.split()[0] in only or name in only}
         data = {name: [f"reward.data={labels}"] if name.startswith("labelled") else [] for name in chosen}
         arms = {name: steps([*settings, *data[name]], warm) for name, (_, settings) in chosen.items()}
-        seconds: dict[str, list[float]] = {name: [] for name in arms}
+        laps: dict[str, list[Laps]] = {name: [] for name in arms}
         for number in range(num_steps + 1):
             for name, arm in arms.items():
-                taken = next(arm).metrics["time/step_s"]
+                metrics = next(arm).metrics
                 if number:  # the first step makes the judge
-                    seconds[name].append(taken)
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
-    base = medians["outcome"]
-    return {name: {"step_s": round(m, 3), "ratio": round(m / base, 2), "limit": KINDS[name][0]} for name, m in medians.items()}
+                    laps[name].append(Laps(*(metrics[f"time/{part}_s"] for part in ("step", "score", "judge"))))
+    base = statistics.median(lap.step_s for lap in laps["outcome"])
+    return {name: {**said(taken, base), "limit": KINDS[name][0]} for name, taken in laps.items()}
+
+
+def said(laps: list[Laps], base: float) -> dict[str, float | None]:
+    """Medians, and their ratios to `base` and to the same steps without their judge."""
+    median = {name: statistics.median(getattr(lap, name) for lap in laps) for name in ("step_s", "score_s", "learn_s")}
+    own = statistics.median(lap.step_s / (lap.step_s - lap.score_s - lap.learn_s) for lap in laps)
+    return {
+        **{name: round(seconds, 3) for name, seconds in median.items()},
+        "ratio": round(median["step_s"] / base, 2),
+        "own_ratio": round(own, 2),
+    }
 
 
 def memory(model: str) -> dict[str, dict[str, float]]:
