@@ -7,8 +7,9 @@ that a ratio is of one moment.
 Prints, for each judge, the median of step time over the median of the outcome-only step (`ratio`; `limit` is what the project aims at: 1.1
 for a head on the policy's hidden states, 1.75 for a second model), and the peak memory over that of the policy alone (limit 1.3).
 
-Judges make policies that play episodes of other lengths, so `ratio` is of different work, too. `own_ratio` is not: the median of a step's
-time over the same step's without scoring and the judge's learning. `score_s` and `learn_s` are the medians of these two.
+The policy's learning rate is next to nothing, so that every arm plays the same episodes at the same step. `ratio` counts as a judge's cost
+that it lets more episodes pull at the policy. `own_ratio` does not: it is the median of a step's time over the same step's without
+scoring and the judge's learning. `score_s` and `learn_s` are the medians of these two.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from stepwell.configure import load
 from stepwell.trainer import StepResult
 
 HEAD, SECOND, MEMORY = 1.1, 1.75, 1.3
+STILL = ["optimizer.lr=1e-12"]
 COMMON = ["reward.pay=score", "credit.kind=istar", "credit.alpha=0.1"]
 LABELS = [{"prompt": f"buy item {n}", "steps": ["search[item]", "click[it]"], "labels": [True, n % 2 == 0]} for n in range(64)]
 KINDS: dict[str, tuple[float | None, list[str]]] = {
@@ -78,7 +80,7 @@ class Laps(NamedTuple):
 def steps(settings: list[str], warm: int) -> Iterator[StepResult]:
     """The steps of reinforcement learning of `quick` after a short warm start."""
     shared = [] if "reward.kind=outcome" in settings else COMMON
-    trainer = build(load("quick", [*settings, *shared, f"cloning.steps={warm}", "steps=1000"])).trainer
+    trainer = build(load("quick", [*settings, *shared, *STILL, f"cloning.steps={warm}", "steps=1000"])).trainer
     return (result for result in trainer.run() if result.phase == "learn")
 
 
