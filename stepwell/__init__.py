@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     )
     from stepwell.run import NothingLeftError, train
     from stepwell.scoring import OpenedJudge, StepScores, open_judge
+    from stepwell.searching.search import search
+    from stepwell.searching.settings import SearchSettings
     from stepwell.solutions import Solution, read_solutions
     from stepwell.teaching import teach
     from stepwell.trained import Trained, export, open_model, open_run
@@ -121,6 +123,7 @@ __all__ = [
     "RunError",
     "Sampling",
     "Scored",
+    "SearchSettings",
     "Solution",
     "StaleWeightsError",
     "StepScores",
@@ -146,6 +149,7 @@ __all__ = [
     "parse",
     "pass_at",
     "read_solutions",
+    "search",
     "teach",
     "train",
 ]
@@ -166,6 +170,8 @@ _MODULES = (
     "trained",
     "solutions",
     "scoring",
+    "searching.settings",
+    "searching.search",
     "teaching",
     "judge_evaluation",
 )

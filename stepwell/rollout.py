@@ -39,7 +39,7 @@ from stepwell.types import (
     Verdict,
 )
 
-__all__ = ["Limits", "Player", "Prefix", "answered", "began", "continued", "demonstrate", "rollout"]
+__all__ = ["GOES_ON", "Limits", "Player", "Prefix", "advanced", "answered", "began", "begun", "continued", "demonstrate", "rollout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,11 @@ def rollout(
 
 def _play(seats: Sequence[_Seat], policy: Policy, player: Player) -> None:
     while playing := [seat for seat in seats if seat.ending is None]:
+        _take_a_turn(playing, policy, player)
+
+
+def _take_a_turn(playing: Sequence[_Seat], policy: Policy, player: Player) -> None:
+    if playing:
         room = [min(player.sampling.max_tokens, player.limits.context - len(seat.context)) for seat in playing]
         completions = policy.sample(
             [seat.context for seat in playing],
@@ -244,6 +249,57 @@ def _finish(domain: Domain, seat: _Seat) -> Episode:
     return replace(episode, verdict=verdict)
 
 
+GOES_ON = Ending(EndingKind.TRUNCATED, "it goes on")
+"""Of an episode that is played turn by turn and is not over."""
+
+
+def begun(task: Task, member: int) -> Episode:
+    """An episode before its first turn, for `advanced`."""
+    return Episode(task, member, Observation(""), (), GOES_ON, Verdict.unscored(GOES_ON.reason))
+
+
+def advanced(
+    domain: Domain, episodes: Sequence[Episode], policy: Policy, player: Player, *, seeds: Sequence[tuple[int | str, ...]]
+) -> list[Episode]:
+    """Each of these episodes a turn further, in a fresh environment in which its turns are taken again. Episodes that are over stay.
+
+    Several may have one past: the engine copies its keys and values. With the seeds of a `rollout`, (*seed, slot, member), an episode
+    advanced to its end is that of the rollout to the token.
+
+    Args:
+        domain: Where they are played.
+        episodes: `begun`, or what this function returned.
+        policy: Who takes the turn.
+        player: How it speaks, with the limits of whole episodes.
+        seeds: One for each episode: names its draw, together with the number of the turn.
+
+    Returns:
+        episodes whose ending is `GOES_ON`, or that are over, and graded.
+    """
+    made: list[Episode] = []
+    for at in range(0, len(episodes), player.limits.rows):
+        some = range(at, min(at + player.limits.rows, len(episodes)))
+        seats = {i: _seated_again(domain, episodes[i], player, seeds[i]) for i in some if episodes[i].ending == GOES_ON}
+        _take_a_turn([seat for seat in seats.values() if seat.ending is None], policy, player)
+        made += [_so_far(domain, seats[i]) if i in seats else episodes[i] for i in some]
+    return made
+
+
+def _seated_again(domain: Domain, episode: Episode, player: Player, seed: tuple[int | str, ...]) -> _Seat:
+    seat = _Seat(episode.task, episode.member, seed)
+    _open(domain, seat, player)
+    for turn in episode.turns:
+        if seat.ending is None:
+            _replay(seat, turn, player)
+    return seat
+
+
+def _so_far(domain: Domain, seat: _Seat) -> Episode:
+    if seat.ending is not None:
+        return _finish(domain, seat)
+    return replace(begun(seat.task, seat.member), start=seat.start, turns=tuple(seat.turns))
+
+
 class Prefix(NamedTuple):
     """The beginning of an episode, which is to be continued.
 
@@ -311,13 +367,18 @@ def _replayed(domain: Domain, prefix: Prefix, player: Player, seed: tuple[int | 
         if left < len(turn.token_ids):
             return seat, (turn.token_ids[:left], turn.logprobs[:left])
         left -= len(turn.token_ids)
-        if not np.array_equal(seat.context, turn.context_ids):
-            seat.fail("replaying an episode", EnvironmentFault(f"turn {len(seat.turns)} sees another context than it was recorded with"))
-            break
-        _act(seat, Completion(turn.token_ids, turn.logprobs, turn.text, turn.stop), turn.action, player, turn.version)
-        if seat.turns[-1].reply != turn.reply and not seat.has_failed():
-            seat.fail("replaying an episode", EnvironmentFault(f"turn {len(seat.turns) - 1} is answered otherwise than it was recorded"))
+        _replay(seat, turn, player)
     return seat, None
+
+
+def _replay(seat: _Seat, turn: Turn, player: Player) -> None:
+    """Takes a recorded turn again; an environment that answers otherwise fails the episode."""
+    if not np.array_equal(seat.context, turn.context_ids):
+        seat.fail("replaying an episode", EnvironmentFault(f"turn {len(seat.turns)} sees another context than it was recorded with"))
+        return
+    _act(seat, Completion(turn.token_ids, turn.logprobs, turn.text, turn.stop), turn.action, player, turn.version)
+    if seat.turns[-1].reply != turn.reply and not seat.has_failed():
+        seat.fail("replaying an episode", EnvironmentFault(f"turn {len(seat.turns) - 1} is answered otherwise than it was recorded"))
 
 
 def _speak_on(cut: Sequence[tuple[_Seat, Ids, Floats]], policy: Policy, player: Player, decode: Callable[[Sequence[int]], str]) -> None:

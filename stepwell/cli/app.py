@@ -19,6 +19,7 @@ from stepwell.cli.look import export, show
 from stepwell.cli.play import play
 from stepwell.cli.problems import overlap, problems
 from stepwell.cli.score import score
+from stepwell.cli.search import search
 from stepwell.cli.step_labels import step_labels
 from stepwell.cli.train import train
 from stepwell.cli.train_judge import train_judge
@@ -39,6 +40,7 @@ app.command("eval")(evaluate)
 app.command("eval-judge")(eval_judge)
 app.command()(play)
 app.command()(ablate)
+app.command()(search)
 app.command()(score)
 app.command()(grade)
 app.command()(problems)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stepwell.trained import Trained
     from stepwell.types import JSON, Task
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "open_target"]
 
 
 @told
@@ -81,7 +81,7 @@ def evaluate(
         raise ConfigError(f"--k asks for pass@{max(wanted)} with {each} episodes of each task; give --samples {max(wanted)} or more.")
     if heat == 0 and each > 1:
         raise ConfigError(f"{each} greedy episodes of a task are all the same; --k and --samples need a temperature above 0.")
-    opened = _open(target, domain, settings or (), checkpoint)
+    opened = open_target(target, domain, settings or (), checkpoint)
     tasks = first_tasks(opened.domain, split, episodes or opened.config.evaluation.episodes)
     _check_enough(tasks, split, episodes)
     note(f"Playing {len(tasks)} tasks of split {split}: {opened.origin}")
@@ -93,7 +93,12 @@ def evaluate(
     _tell(found, rough[0] if rough else None, opened, wanted, about=about, json=json)
 
 
-def _open(target: str, domain: str | None, settings: Sequence[str], checkpoint: str) -> Trained:
+def open_target(target: str, domain: str | None, settings: Sequence[str], checkpoint: str) -> Trained:
+    """The policy of a run, or a model as it is.
+
+    Raises:
+        ConfigError: It is neither; or a model, and nothing says where it plays.
+    """
     from stepwell.trained import open_model, open_run
 
     path = Path(target)

@@ -74,7 +74,25 @@ def equations(line: str) -> list[list[Formula]]:
     >>> [[str(value(side)) for side in chain] for chain in equations("so 3 + 4 = 7, and 2 * 7 = 14 = 15 - 1.")]
     [['7', '7'], ['14', '14', '14']]
     """
-    return [chain for part in line[:_LONGEST].splitlines() for chain in _chains(part.strip().removeprefix("- "))]
+    return [chain for part in line[:_LONGEST].splitlines() for chain in _behind_a_dash(part.strip())]
+
+
+def _behind_a_dash(line: str) -> list[list[Formula]]:
+    """A dash and a space begin an item of a list, or are the sign of a number (tokenizers of words write `- 2`): the sign where that alone
+    makes true what stands there."""
+    plain = line.removeprefix("- ")
+    found = _chains(plain)
+    if plain == line or all(map(_holds, found)):
+        return found
+    signed = _chains(f"-{plain}")
+    return signed if signed and all(map(_holds, signed)) else found
+
+
+def _holds(chain: Sequence[Formula]) -> bool:
+    try:
+        return len({value(side) for side in chain}) == 1
+    except ValueError:
+        return False
 
 
 def _chains(line: str) -> list[list[Formula]]:
