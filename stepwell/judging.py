@@ -18,6 +18,7 @@ from stepwell.config import (
     OutcomeRewardConfig,
     TrainedConfig,
 )
+from stepwell.continuing import check_start, go_on_from
 from stepwell.crediting import gae, overlong_of, segment_of
 from stepwell.custom import custom
 from stepwell.engine.local import Text
@@ -189,7 +190,17 @@ def _inverse(config: Config, reward: InverseConfig, world: World) -> Callable[[]
         check_head(world.engine.capabilities, reward.kind)
     examples, spec, segment = _examples(config, reward, world), judge_spec(config, reward), segment_of(config)
     check_experts(settings, examples)
-    return lambda: InverseReward(world.engine.model("judge", spec), world.policy, settings, examples, segment=segment)
+    start = None if reward.start is None else Path(reward.start)
+    if start is not None:
+        check_start(config, reward, start)
+
+    def make() -> ProcessReward:
+        judge = InverseReward(world.engine.model("judge", spec), world.policy, settings, examples, segment=segment)
+        if start is not None:
+            go_on_from(judge, start)
+        return judge
+
+    return make
 
 
 def _examples(config: Config, reward: InverseConfig, world: World) -> Examples | None:

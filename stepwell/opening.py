@@ -125,11 +125,11 @@ def _reading(config: Config) -> Config:
     return config.model_copy(update={"reward": read, "credit": GroupCredit()})
 
 
-def _only_reading(reward: RewardConfig | JudgeConfig) -> dict[str, str | int]:
+def _only_reading(reward: RewardConfig | JudgeConfig) -> dict[str, str | int | None]:
     if isinstance(reward, ImplicitConfig):
         return {"judged": "all"}
     if isinstance(reward, InverseConfig):
-        return {"demonstrations": "none", "correct": "positive", "spoilt": 0, "updates": 0}
+        return {"demonstrations": "none", "correct": "positive", "spoilt": 0, "updates": 0, "start": None}
     if isinstance(reward, SoftQConfig):
         return {"warm": 0, "updates": 1}
     if isinstance(reward, EntropyConfig):

@@ -57,6 +57,9 @@ class InverseConfig(Settings):
     """Of a log-ratio: its scale."""
     reference: Literal["frozen", "moving"] = "frozen"
     """Of a log-ratio: the judge's own weights at the start, or the policy that sampled."""
+    start: Annotated[str, Field(min_length=1)] | None = None
+    """The folder of a run whose judge this one goes on from, such as that of an earlier stage; None is a judge that says 0. The policy
+    begins as that run's, exported: `engine.kind=local engine.model=DIR`."""
     lr: Positive = 1e-5
     updates: Annotated[int, Field(ge=0)] = 1
     """Gradient steps of the judge on each batch; 0 is a static judge."""
