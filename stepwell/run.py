@@ -223,8 +223,10 @@ class _Conductor:
         if learnt < 0 or not every or learnt % every:
             return None
         sampled = self._evaluate("validation", self.config.evaluation.during, 1.0)
-        greedy = self._evaluate("validation", self.config.evaluation.during, 0.0)
-        metrics |= _named("eval/success", sampled.success) | _named("eval/success_greedy", greedy.success)
+        metrics |= _named("eval/success", sampled.success)
+        if self.config.evaluation.how == "both":
+            greedy = self._evaluate("validation", self.config.evaluation.during, 0.0)
+            metrics |= _named("eval/success_greedy", greedy.success)
         metrics |= {"eval/score": sampled.score.mean, "eval/turns": sampled.turns, "eval/invalid_actions": sampled.invalid}
         return None if math.isnan(sampled.success.mean) else sampled.success.mean
 

@@ -48,7 +48,7 @@ def full(base: Config) -> Config:
     """All ideas at once. What the config names is taken as it is; an idea that it leaves out gets a default.
 
     A uniform curriculum becomes `entropy` of the same range; where nothing interrupts, half of the training episodes are interrupted.
-    Held-out tasks are never interrupted in the run itself. A run computes on one thread, and is validated at least ten times.
+    Held-out tasks are never interrupted in the run itself. A run computes on one thread, and is validated at least five times.
 
     Raises:
         ConfigError: There are no step rewards.
@@ -68,7 +68,7 @@ def full(base: Config) -> Config:
         tree["domain"]["interruptions"] = {**known, "kinds": kinds, "share": share, "splits": ["train"]}
     if "threads" in tree["engine"]:
         tree["engine"]["threads"] = 1
-    most = max(1, base.steps // 10)
+    most = max(1, base.steps // 5)
     tree["evaluation"]["every"] = min(base.evaluation.every or most, most)
     tree["tracking"]["episodes_every"] = base.tracking.episodes_every or 1
     return parse(tree)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -47,6 +47,8 @@ class EvaluationConfig(Settings):
     """Held-out tasks before and after."""
     during: Count = 100
     """Validation tasks during training."""
+    how: Literal["both", "sampled"] = "both"
+    """During training: at temperature 1 and greedily, or at temperature 1 alone, by which the best checkpoint is chosen."""
 
 
 class CheckpointConfig(Settings):

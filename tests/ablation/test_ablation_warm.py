@@ -84,3 +84,15 @@ def test_every_variant_has_a_warm_start_of_its_own_settings(tmp_path: Path) -> N
     plan.enter()
     configs = [warm_config(read_variant(tmp_path, name).config) for name in VARIANTS]
     assert configs[0] == configs[1] == configs[3] != configs[2]
+
+
+def test_validation_at_temperature_1_alone_says_the_same_of_it(tmp_path: Path) -> None:
+    """Nothing is drawn otherwise for the greedy episodes that are left out."""
+    curves = []
+    for how in ("both", "sampled"):
+        for _ in train(load("smoke", [*MINI, f"evaluation.how={how}"]), tmp_path / how):
+            pass
+        curves.append([line.metrics for line in read_metrics(tmp_path / how) if "eval/success" in line.metrics])
+    both, sampled = curves
+    assert [one["eval/success"] for one in both] == [one["eval/success"] for one in sampled] and len(both) == 3
+    assert all("eval/success_greedy" in one for one in both) and not any("eval/success_greedy" in one for one in sampled)
