@@ -223,12 +223,12 @@ class SlotCache:
         return columns.clamp(max=self.max_length - 1), self._mask(seen)
 
     def find(self, texts: Sequence[Ids]) -> list[int | None]:
-        """For each text a slot of its own that holds it, but for its last token; None where there is none."""
+        """For each text a slot of its own that holds it, but for its last token, and little beyond; None where there is none."""
         held = {slot: tokens.tobytes() for slot, tokens in enumerate(self.tokens)}
         found: list[int | None] = []
         for text in texts:
             wanted = text[:-1].tobytes()
-            slot = next((slot for slot, tokens in held.items() if tokens.startswith(wanted)), None)
+            slot = min((slot for slot, tokens in held.items() if tokens.startswith(wanted)), key=lambda slot: len(held[slot]), default=None)
             found.append(slot)
             if slot is not None:
                 del held[slot]
