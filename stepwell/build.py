@@ -12,6 +12,7 @@ from stepwell.crediting import around_of, check_states, overlong_of, rule_of, sh
 from stepwell.custom import custom
 from stepwell.domains import build_domain
 from stepwell.drawing import curriculum_of
+from stepwell.engine.ranks import Ranks
 from stepwell.envs.interrupt import Interrupted
 from stepwell.experts import Source, demonstrations, difficulty_of, training_task
 from stepwell.judging import judge_learns, reward_of
@@ -44,10 +45,15 @@ class Built(NamedTuple):
     trainer: Trainer
 
 
-def build(config: Config) -> Built:
-    """Makes and checks every part; raises before any token is sampled."""
+def build(config: Config, *, ranks: Ranks | None = None) -> Built:
+    """Makes and checks every part; raises before any token is sampled.
+
+    Args:
+        config: Of the run.
+        ranks: Processes that compute together; this one leads.
+    """
     domain = build_domain(config.domain)
-    speaker = build_speaker(config, domain)
+    speaker = build_speaker(config, domain, ranks=ranks)
     spec = policy_spec(config)
     policy = speaker.engine.model("policy", spec)
     assign = _assign(config, domain)

@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 from stepwell import checkpoint
 from stepwell.alarmed import Alarmed, watching
-from stepwell.build import Built, build, first_tasks
+from stepwell.build import Built, build, build_domain, first_tasks
 from stepwell.config import Config
 from stepwell.configure import dump
 from stepwell.curriculum import Tells
+from stepwell.engine.parallel import follow
+from stepwell.engine.ranks import Ranks, num_ranks
 from stepwell.errors import ConfigError, MissingExtraError, RunError
 from stepwell.evaluation.evaluate import Evaluation, evaluate
 from stepwell.evaluation.intervals import Interval
@@ -24,6 +26,7 @@ from stepwell.files import disk_errors
 from stepwell.report import Change, Facts, write_report
 from stepwell.runfolder import RunFolder, find_checkpoint
 from stepwell.show import neutral
+from stepwell.speaking import build_follower
 from stepwell.tracking import Tracker, copy_metrics, episode_metrics, last_step, progress, reward_metrics
 from stepwell.tracking.progress import Progress
 from stepwell.tracking.sinks import Sink, tensorboard, wandb
@@ -66,11 +69,27 @@ def train(
         warm: A run that has done this config's warm start (`stepwell.ablation.warm`): a run that is new begins where that ended, to the
             numbers that it would have had by itself.
 
+    Started by `torchrun`, the first process leads and yields; the others compute with it, yield nothing and write nothing.
+
     Raises:
         ConfigError: A setting that cannot work.
         RunError: The folder cannot be used; `NothingLeftError` where the run is finished.
     """
-    built = build(config)
+    if num_ranks() == 1:
+        yield from _train(config, run, resume=resume, show=show, warm=warm, ranks=None)
+        return
+    ranks = Ranks.join()
+    if ranks.number:
+        follow(build_follower(config, build_domain(config.domain)), ranks)
+        return
+    try:
+        yield from _train(config, run, resume=resume, show=show, warm=warm, ranks=ranks)
+    finally:
+        ranks.dismiss()
+
+
+def _train(config: Config, run: Path, *, resume: bool, show: bool, warm: Path | None, ranks: Ranks | None) -> Iterator[tuple[int, Metrics]]:
+    built = build(config, ranks=ranks)
     _check_ahead(config, built)
     if resume:
         _check_not_beyond(built, run)

@@ -11,16 +11,18 @@ from stepwell.engine.chat import Chat, check_fits
 from stepwell.engine.codec import Codec, codec
 from stepwell.engine.load import compute_dtype, load_pretrained, pick_device, use_threads
 from stepwell.engine.local import Budget, LocalEngine, Text
+from stepwell.engine.parallel import LeadEngine
+from stepwell.engine.ranks import Ranks
 from stepwell.engine.speaking import SpeakingEngine
 from stepwell.engine.tiny import TinySpec, tiny_model, word_tokenizer
-from stepwell.errors import CapabilityError
+from stepwell.errors import CapabilityError, ConfigError
 from stepwell.experts import training_task
 from stepwell.protocols import Domain, ModelSpec, OptimizerSpec
 from stepwell.rollout import Limits, Player, answered, began
 from stepwell.seeding import derive
 from stepwell.types import Sampling
 
-__all__ = ["Speaker", "build_speaker", "load_base", "make_chat", "optimizer_spec", "policy_spec"]
+__all__ = ["Speaker", "build_follower", "build_speaker", "load_base", "make_chat", "optimizer_spec", "policy_spec"]
 
 
 class Speaker(NamedTuple):
@@ -32,13 +34,14 @@ class Speaker(NamedTuple):
     notices: tuple[str, ...]
 
 
-def build_speaker(config: Config, domain: Domain, trained: Config | None = None) -> Speaker:
+def build_speaker(config: Config, domain: Domain, trained: Config | None = None, *, ranks: Ranks | None = None) -> Speaker:
     """Loads or makes the model, and checks that its template and context fit the domain.
 
     Args:
         config: How it speaks here.
         domain: Where.
         trained: The config that it was trained with where that is another: a tiny model's vocabulary is of the domain that it learnt in.
+        ranks: Processes that compute together; this one leads.
     """
     act = codec(config.chat.codec)
     task = training_task(config, domain, 0, "corpus")
@@ -56,12 +59,30 @@ def build_speaker(config: Config, domain: Domain, trained: Config | None = None)
         made_with = trained or config
         module, tokenizer = load_base(config, made_with, domain if made_with.domain == config.domain else None)
         chat = make_chat(tokenizer, config.chat, tools)
-        budget = Budget(config.engine.micro_tokens, config.engine.micro_rows)
-        made = LocalEngine(module, Text(tokenizer.decode, chat.eos_ids), budget, seed=derive(config.seed, "adapters"))
+        made = _local_engine(config, module, Text(tokenizer.decode, chat.eos_ids), ranks)
     limit = min(config.rollout.context or made.max_length, made.max_length)
     check_fits(chat.converse(first).context(), limit=limit, reply=config.rollout.max_tokens, what=f"the first observation of {task.key}")
     notices = tuple(filter(None, [chat.notice, made.notice]))
     return Speaker(made, tokenizer, Player(chat, act, _sampling(config.rollout, act), _limits(config.rollout, limit)), notices)
+
+
+def build_follower(config: Config, domain: Domain) -> LocalEngine:
+    """The engine of a process that follows: the same base with the same seeds, and nothing else.
+
+    Raises:
+        ConfigError: The engine is a remote one.
+    """
+    if isinstance(config.engine, RemoteEngineConfig):
+        raise ConfigError("engine.kind is 'remote', whose server has processes of its own; start one process, without torchrun.")
+    module, tokenizer = load_base(config, config, domain)
+    chat = make_chat(tokenizer, config.chat)
+    return _local_engine(config, module, Text(tokenizer.decode, chat.eos_ids), None)
+
+
+def _local_engine(config: Config, module: Any, text: Text, ranks: Ranks | None) -> LocalEngine:
+    assert not isinstance(config.engine, RemoteEngineConfig)
+    budget, seed = Budget(config.engine.micro_tokens, config.engine.micro_rows), derive(config.seed, "adapters")
+    return LocalEngine(module, text, budget, seed) if ranks is None else LeadEngine(module, text, budget, seed, ranks=ranks)
 
 
 def load_base(config: Config, trained: Config | None = None, domain: Domain | None = None) -> tuple[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import ParamSpec
@@ -10,7 +11,7 @@ from typing import ParamSpec
 import typer
 from rich.console import Console
 
-from stepwell.errors import StepwellError
+from stepwell.errors import ConfigError, StepwellError
 from stepwell.files import to_json
 from stepwell.types import JSON
 
@@ -30,6 +31,7 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
+            _check_alone(command.__name__)
             command(*args, **kwargs)
         except StepwellError as error:
             for line in str(error).splitlines():
@@ -40,6 +42,16 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(INTERRUPTED) from None
 
     return run
+
+
+def _check_alone(command: str) -> None:
+    """Several processes that play, or write a file, would each do all of it."""
+    size = os.environ.get("WORLD_SIZE", "1")
+    if size != "1" and command != "train":
+        raise ConfigError(
+            f"torchrun starts {size} processes of `stepwell {command}`, and only `stepwell train` computes on several; start it "
+            "without torchrun."
+        )
 
 
 def out() -> Console:

@@ -34,13 +34,19 @@ def train(
     \b
     stepwell train quick
     stepwell train webshop data=DIR seed=1 --run runs/mine
+    torchrun --standalone --nproc_per_node 2 --no-python stepwell train quick engine.threads=1
     """
     from stepwell.configure import load
 
     config = load(source, settings or ())  # before torch is imported: a misspelt key costs no seconds
     folder = run or Path("runs") / f"{config.name}-{config.seed}"
     from stepwell import run as runs
+    from stepwell.engine.ranks import rank
 
+    if rank():  # A follower of a data-parallel run: the lead says all there is to say.
+        for _ in runs.train(config, folder, resume=resume):
+            pass
+        return
     note(_opening(config, folder))
     try:
         for _ in runs.train(config, folder, resume=resume, show=True):

@@ -31,7 +31,7 @@ from stepwell.protocols import Capabilities, Loss, ModelSpec, OptimizerSpec
 from stepwell.seeding import derive
 from stepwell.types import Batch, Floats, Mean, Metrics, Outputs, Row, Tallies
 
-__all__ = ["Budget", "LocalEngine", "LocalModel", "LocalPolicy", "Text"]
+__all__ = ["Budget", "LocalEngine", "LocalModel", "LocalPolicy", "Text", "added"]
 
 NOTHING: frozenset[str] = frozenset()
 
@@ -131,7 +131,7 @@ class LocalEngine:
         trunk = Trunk(copy.deepcopy(source.module)) if others else self._trunk
         for parameter in trunk.module.parameters():
             parameter.requires_grad_(True)
-        model = LocalModel(self, trunk, spec, dict(trunk.module.named_parameters()))
+        model = self._new(trunk, spec, dict(trunk.module.named_parameters()))
         if of is not None:
             model.copy_from(of)
         return model
@@ -147,7 +147,7 @@ class LocalEngine:
             torch.manual_seed(derive(self.seed, "adapter", name))
             params = add_adapter(self._trunk.module, name, spec.rank, spec.alpha)
         self._trunk.adapter = None
-        model = LocalModel(self, self._trunk, spec, params, adapter=name)
+        model = self._new(self._trunk, spec, params, adapter=name)
         if of is not None:
             model.copy_from(of)
         return model
@@ -160,13 +160,25 @@ class LocalEngine:
         nn.init.zeros_(head.bias)
         if spec.trunk == "shared":
             of.is_read = True
-            return LocalModel(self, of.trunk, spec, dict(head.named_parameters()), adapter=of.adapter, head=head, shared=SharedStates(of))
+            return self._new(of.trunk, spec, dict(head.named_parameters()), adapter=of.adapter, head=head, shared=SharedStates(of))
         make = self._full if of.adapter is None else self._lora
         body = make(name, replace(spec, rank=of.spec.rank, alpha=of.spec.alpha), of)
         read = {id(weight) for weight in body.trunk.base.parameters()}  # a vocabulary projection of its own says nothing about values
         params = {part: weight for part, weight in body.params.items() if id(weight) in read}
         params |= {f"head.{part}": weight for part, weight in head.named_parameters()}
-        return LocalModel(self, body.trunk, spec, params, adapter=body.adapter, head=head)
+        return self._new(body.trunk, spec, params, adapter=body.adapter, head=head)
+
+    def _new(
+        self,
+        trunk: Trunk,
+        spec: ModelSpec,
+        params: dict[str, nn.Parameter],
+        *,
+        adapter: str | None = None,
+        head: nn.Linear | None = None,
+        shared: SharedStates | None = None,
+    ) -> LocalModel:
+        return LocalModel(self, trunk, spec, params, adapter=adapter, head=head, shared=shared)
 
 
 class LocalModel:
@@ -287,20 +299,25 @@ class LocalModel:
         if self.shared is not None:
             self.shared.retain(rows)
         names = frozenset({"values"}) if self.head is not None else loss.wants | {"logprobs"}
-        picks = self.micro_batches(rows)
-        if len(picks) > 1 and (loss.spans_rows or self.last_said.knows(self.stamp, rows, names)):
+        if self.takes_two_passes(rows, loss, names):
             return self._backward_two_pass(rows, loss, names)
+        return {name: tally.value for name, tally in self.backward_one_pass(rows, loss).items()}
+
+    def takes_two_passes(self, rows: Sequence[Row], loss: Loss, names: frozenset[str]) -> bool:
+        """Whether the loss has to see more rows than are computed together, or all that it asks for has been said already."""
+        return len(self.micro_batches(rows)) > 1 and (loss.spans_rows or self.last_said.knows(self.stamp, rows, names))
+
+    def backward_one_pass(self, rows: Sequence[Row], loss: Loss) -> Tallies:
+        """Micro-batch by micro-batch, for a loss that is a sum over rows."""
         total: Tallies = {}
-        for picked in picks:
+        for picked in self.micro_batches(rows):
             outputs, batch = self._outputs([rows[i] for i in picked], loss.wants)
             value, tallies = loss(outputs, batch)
             if value.requires_grad:
                 value.backward()  # type: ignore[no-untyped-call]
                 self.optimizer.gather()
-            for name, tally in tallies.items():
-                seen = total.get(name, Mean(0.0, 0.0))
-                total[name] = Mean(seen.total + tally.total, seen.weight + tally.weight)
-        return {name: tally.value for name, tally in total.items()}
+            total = added(total, tallies)
+        return total
 
     def _backward_two_pass(self, rows: Sequence[Row], loss: Loss, names: frozenset[str]) -> Metrics:
         """First without gradient, to differentiate the loss with respect to the outputs; then each micro-batch carries its part back.
@@ -318,10 +335,10 @@ class LocalModel:
         names_of = ("entropy", "values", "certainty")
         value, tallies = loss(Outputs(leaves.get("logprobs", missing), *(leaves.get(name) for name in names_of)), batch)
         grads = dict(zip(leaves, torch.autograd.grad(value, list(leaves.values()), allow_unused=True), strict=True))
-        self._carry_back(rows, {name: grad for name, grad in grads.items() if grad is not None}, loss.wants)
+        self.carry_back(rows, {name: grad for name, grad in grads.items() if grad is not None}, loss.wants)
         return {name: tally.value for name, tally in tallies.items()}
 
-    def _carry_back(self, rows: Sequence[Row], grads: dict[str, Tensor], want: frozenset[str]) -> None:
+    def carry_back(self, rows: Sequence[Row], grads: dict[str, Tensor], want: frozenset[str]) -> None:
         """Adds to the weights' gradient what that of the outputs comes to. [B, N] each"""
         asked, which = distinct(rows)
         at = torch.tensor(which, device=self.trunk.device)
@@ -387,6 +404,13 @@ class LocalModel:
         facts = json.loads((path / "model.json").read_text(encoding="utf-8"))
         self.optimizer.restore(load_file(path / "model.safetensors"), facts["optimizer"])
         self._moved_to(int(facts["version"]))
+
+
+def added(one: Tallies, other: Tallies) -> Tallies:
+    """Sums by name."""
+    nothing = Mean(0.0, 0.0)
+    pairs = {name: (one.get(name, nothing), other.get(name, nothing)) for name in (*one, *other)}
+    return {name: Mean(a.total + b.total, a.weight + b.weight) for name, (a, b) in pairs.items()}
 
 
 def _named(outputs: Outputs) -> dict[str, Tensor | None]:

@@ -92,8 +92,13 @@ class LocalPolicy:
         self._kept = {name: found[name].to(tensor) for name, tensor in self._kept.items()}
         self.forget()
 
+    @property
+    def is_present(self) -> bool:
+        """Whether its weights are still there."""
+        return self._kept is not None or self._stamp is self._model.stamp
+
     def _check_present(self) -> None:
-        if self._kept is None and self._stamp is not self._model.stamp:
+        if not self.is_present:
             raise StaleWeightsError(
                 f"This policy is version {self.version}, and its model has moved on to version {self._model.version}; "
                 "take a new snapshot, or keep() for a reference."
