@@ -1,7 +1,7 @@
 """How much faster is a step on two processes of this machine? `python bench/data_parallel.py [--steps 8] [key=value ...]`.
 
-Runs `quick` with one thread for each process, one size after the other, under `torchrun`, and compares the medians of what the log says of each
-step: all of it, rollouts, and the update. Meaningful on a machine that has a quiet core for each process. Prints one JSON object.
+Runs `quick` with one thread for each process, one size after the other, under `torchrun`, and compares the medians of what the log says
+of each step: all of it, rollouts, and the update. Meaningful on a machine that has a quiet core for each process. Prints one JSON object.
 """
 
 from __future__ import annotations
