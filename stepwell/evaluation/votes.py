@@ -163,7 +163,7 @@ def leading(drawn_MN: Bools, answers_N: Sequence[int | None], weights_N: Sequenc
     there_MC = drawn_MN @ votes_NC > 0
     totals_MC = np.where(there_MC, drawn_MN @ (np.asarray(weights_N, np.float64)[:, None] * votes_NC), -np.inf)
     top_M1 = np.where(there_MC.any(1), totals_MC.max(1), 0.0)[:, None]
-    leads: Bools = there_MC & (totals_MC >= top_M1 - np.maximum(1e-12 * np.abs(top_M1), 1e-300))
+    leads: Bools = totals_MC >= top_M1 - np.maximum(1e-12 * np.abs(top_M1), 1e-300)
     return leads
 
 
