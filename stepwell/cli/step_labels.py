@@ -18,7 +18,7 @@ __all__ = ["step_labels"]
 
 @told
 def step_labels(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="arithmetic, equations, countdown, words or strings.")],
+    task: Annotated[str, typer.Argument(metavar="TASK", help="arithmetic, equations, countdown, words, strings or machine.")],
     settings: Settings = None,
     file: Annotated[Path, typer.Option("--out", metavar="FILE.jsonl", help="Where to write.")] = Path("step-labels.jsonl"),
     solutions: Annotated[int, typer.Option(min=1, help="How many, each of another task.")] = 1000,

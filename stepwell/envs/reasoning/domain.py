@@ -73,6 +73,7 @@ class ReasoningDomain:
         difficulty: Range from which the finite splits take difficulties, within [0, 1].
         num_test_tasks: Length of `tasks("test")` and of `tasks("validation")`.
         axes: Axes of the family that are fixed; the others follow the difficulty.
+        expert_slips: Probability with which the expert gets a line before the answer wrong, once in a solution at most.
 
     Success is the right answer, however it was found; `truth` says of each line whether it is right. No two splits share a task.
     """
@@ -85,8 +86,10 @@ class ReasoningDomain:
         difficulty: tuple[float, float] = (0.0, 0.5),
         num_test_tasks: int = 200,
         axes: Axes | None = None,
+        expert_slips: float = 0.0,
     ) -> None:
         check_settings(difficulty, num_test_tasks)
+        self.expert_slips = expert_slips
         self.family, self.seed, self.difficulty, self.num_test_tasks = family, seed, difficulty, num_test_tasks
         self.axes: Mapping[str, int] = dict(axes or {})
         at_difficulty(family, 0.0, self.axes)
@@ -133,8 +136,15 @@ class ReasoningDomain:
 
     def expert(self, task: Task) -> Sequence[Action] | None:
         """A line a message; None where the family has no expert."""
-        lines = self.solution(task)
+        lines = self._slipping(task, self.solution(task))
         return None if lines is None else [Action(_TOOL.name, {_TOOL.arguments[0]: line}) for line in lines]
+
+    def _slipping(self, task: Task, lines: list[str] | None) -> list[str] | None:
+        """The expert's solution as it is shown: with the first line wrong that is drawn to be; of a task always the same."""
+        if lines is None or not self.expert_slips:
+            return lines
+        slips = generator("expert slips", task.key).random(len(lines) - 1) < self.expert_slips
+        return self.wrong_solution(task, int(slips.argmax()), 0) if slips.any() else lines
 
     def solution(self, task: Task) -> list[str] | None:
         """The expert's lines, the answer's among them."""

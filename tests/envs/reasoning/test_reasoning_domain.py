@@ -15,6 +15,7 @@ from stepwell.envs.reasoning import (
     Countdown,
     Equations,
     Family,
+    Machine,
     ReasoningDomain,
     Strings,
     Truth,
@@ -28,7 +29,8 @@ from stepwell.step_labels import read_step_labels
 from stepwell.testing import check_environment
 from stepwell.types import Action, Ending, EndingKind, Episode, Invalid, Stop, Turn, Verdict
 
-FAMILIES: tuple[Family, ...] = (Arithmetic(), Equations(), Countdown(), Words(), Strings())
+FAMILIES: tuple[Family, ...] = (Arithmetic(), Equations(), Countdown(), Words(), Strings(), Machine())
+MOVES = {"table": "ac ba cb", "begin": "a", "moves": 3}
 LEVELS = (0.0, 0.5, 1.0)
 
 
@@ -122,6 +124,11 @@ SUM = {"expression": "(3 + 4) * 5 - 6"}
         (Countdown(), {"numbers": [3, 5, 7], "target": 15, "every": 0}, ["10 + 5 = 15"], "w"),
         (Countdown(), {"numbers": [3, 3, 8, 8], "target": 24, "every": 1}, ["8 / 3 = (8/3)", "3 - 8/3 = 1/3", "8 / (1/3) = 24"], "rrr"),
         (Countdown(), {"numbers": [3, 3, 8, 8], "target": 24, "every": 1}, ["3 * 8 = 24"], "w"),
+        (Machine(), MOVES, ["a to c", "c to b", "b to a", "answer: a"], "rrrr"),
+        (Machine(), MOVES, ["a to b", "b to a"], "wu"),
+        (Machine(), MOVES, ["a to c", "b to a"], "rw"),
+        (Machine(), MOVES, ["so a to c", "a to c", "c to b", "b to a", "a to c"], "urrrw"),
+        (Machine(), MOVES, ["a to c", "c to b", "b to a", "answer: b"], "rrrw"),
         (Strings(), {"letters": "cab", "rules": ["reverse", "sort"]}, ["reverse: b a c", "abc", "answer: a b c"], "rrr"),
         (Strings(), {"letters": "cab", "rules": ["reverse", "sort"]}, ["a b c", "a b c"], "wu"),
         (
@@ -217,8 +224,23 @@ def test_bad_input_is_a_sentence() -> None:
         Arithmetic().ask({"expression": 3})
 
 
+def test_a_fallible_expert_slips_as_often_as_it_is_said_and_always_in_the_same_place() -> None:
+    domain = ReasoningDomain(Machine(), axes={"moves": 4}, expert_slips=0.25)
+    steady = ReasoningDomain(Machine(), axes={"moves": 4})
+    firsts = []
+    for seed in range(400):
+        task = domain.task(0.5, seed, "train")
+        lines = [action.arguments["line"] for action in domain.expert(task) or ()]
+        assert lines == [action.arguments["line"] for action in domain.expert(task) or ()]
+        assert steady.solution(task) == domain.solution(task), "the solution itself is right"
+        firsts.append(first_wrong(domain.truth(task, lines)))
+    share = [firsts.count(at) / 400 for at in (-1, 0, 1)]
+    assert share == pytest.approx([0.75**4, 0.25, 0.25 * 0.75], abs=0.06)
+    assert max(firsts) <= 3, "the answer is what the lines before it say"
+
+
 def test_settings_make_the_domain() -> None:
-    for name in ("arithmetic", "equations", "countdown", "words", "strings"):
+    for name in ("arithmetic", "equations", "countdown", "words", "strings", "machine"):
         made = build_domain(ReasoningConfig(task=name, axes={}))  # type: ignore[arg-type]
         assert isinstance(made, ReasoningDomain) and made.family.name == name
     game = build_domain(load_domain("reasoning", ["task=countdown", "axes={numbers: 4, every: 1}"]))
