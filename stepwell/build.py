@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import NamedTuple, cast
 
@@ -19,7 +19,7 @@ from stepwell.judging import judge_learns, reward_of
 from stepwell.losses import Cispo, Clip, Correction, Masked, PolicyLoss, Reinforce, Surrogate, Truncated
 from stepwell.protocols import Assign, Domain, Model
 from stepwell.speaking import Speaker, build_speaker, load_base, make_chat, optimizer_spec, policy_spec
-from stepwell.trainer import Cloning, Learning, Parts, Schedule, Trainer
+from stepwell.trainer import Cloning, Learning, Parts, Schedule, Trainer, never
 from stepwell.types import Task
 from stepwell.world import World
 
@@ -114,7 +114,16 @@ def _learning(config: Config) -> Learning:
         kl_in_reward=loss.kl_coef if loss.kl != "none" and loss.kl_in == "reward" else None,
         overlong=overlong_of(loss),
         flat="stop" if isinstance(config.curriculum, CustomConfig) else config.curriculum.flat,
+        ahead=_ahead(config),
     )
+
+
+def _ahead(config: Config) -> Callable[[int], bool]:
+    """Which steps' batches are sampled ahead: none that follows a checkpoint, so that a resumed run samples what an unbroken one does."""
+    if not config.rollout.ahead:
+        return never
+    saved = [every for every in (config.checkpoint.every, config.evaluation.every) if every]
+    return lambda step: all(step % every for every in saved)
 
 
 def _surrogate(loss: LossConfig) -> Surrogate:

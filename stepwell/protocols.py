@@ -122,6 +122,15 @@ class KeptPolicy(Policy, Saveable, Protocol):
     """A copy of weights, such as a reference."""
 
 
+@runtime_checkable
+class SamplesAhead(Protocol):
+    """A model whose weights can go on sampling while it learns: where they are copied to a sampler."""
+
+    def ahead(self) -> Policy:
+        """The present weights for sampling alone, until the model is asked for weights to sample with again."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class OptimizerSpec:
     """`adamw`; `muon`: Muon on hidden matrices and AdamW on all else at `rest_scale` x its learning rate; `sgd`: plain gradient descent."""

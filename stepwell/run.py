@@ -94,7 +94,8 @@ def _train(config: Config, run: Path, *, resume: bool, show: bool, warm: Path | 
     if resume:
         _check_not_beyond(built, run)
     tree = dump(config)
-    folder = (RunFolder.resume if resume else RunFolder.create)(run, tree, may_differ=MAY_DIFFER)
+    fixed = ("checkpoint", "evaluation.every") if config.rollout.ahead else ()  # They decide which batches are sampled ahead.
+    folder = (RunFolder.resume if resume else RunFolder.create)(run, tree, may_differ=[key for key in MAY_DIFFER if key not in fixed])
     with folder:
         yield from _Conductor(config, built, folder, show=show, warm=warm).conduct()
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
+from threading import Thread
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -30,6 +32,7 @@ from stepwell.protocols import (
     Policy,
     ProcessReward,
     RewardLearner,
+    SamplesAhead,
     Saveable,
 )
 from stepwell.rollout import Player, rollout
@@ -37,6 +40,11 @@ from stepwell.seeding import generator
 from stepwell.types import JSON, Credited, Episode, Floats, Group, Metrics, Row, Scored
 
 __all__ = ["Cloning", "Learning", "Parts", "Schedule", "StepResult", "Trainer", "collect", "update"]
+
+
+def never(step: int) -> bool:
+    """At no step."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,9 @@ class Learning:
     overlong: Overlong | None = None
     flat: Literal["stop", "take"] = "stop"
     """Where the draw budget is spent and too few groups are admitted: raise, or take refused ones."""
+    ahead: Callable[[int], bool] = never
+    """Whether the batch of this 0-based step is sampled while the step before it is learnt from, with weights that are one update old. Not
+    the first one behind a checkpoint, which would be another after a resumption."""
 
     def __post_init__(self) -> None:
         if self.old_logprobs == "detached" and self.epochs * self.minibatches > 1:
@@ -158,6 +169,7 @@ class Trainer:
         self.process_weight = 1.0
         self._reward: ProcessReward | RewardLearner | None = None
         self._reference: KeptPolicy | None = None
+        self._coming: Future[Batch] | None = None
         if cloning is not None:
             parts.policy.restart_optimizer(cloning.optimizer)
 
@@ -214,9 +226,9 @@ class Trainer:
         assert reward is not None
         at = step - self.clone_steps
         clock = _Clock()
-        groups, drawn = collect(parts, plan, (self.seed, "rollout", at), at)
+        groups, drawn = self._batch(at)
         clock.lap("time/rollout_s")
-        metrics: Metrics = {"rollout/drawn_groups": float(drawn)}
+        metrics: Metrics = {"rollout/drawn_groups": float(drawn)} | self._lag(groups)
         scored = _judged(reward, groups)
         if isinstance(reward, RewardLearner) and plan.learn == "before":
             metrics |= reward.learn(scored)
@@ -246,10 +258,34 @@ class Trainer:
         if isinstance(reward, RewardLearner) and plan.learn == "after":
             metrics |= reward.learn(scored)
         clock.lap("time/judge_s")
+        if self._coming is not None:
+            wait([self._coming])  # It draws tasks, which what is observed now may change.
+            clock.lap("time/ahead_s")
         metrics |= parts.curriculum.observe(groups)
         metrics |= clock.laps
         self.done += 1
         return StepResult(step, "learn", metrics, credited)
+
+    def _batch(self, at: int) -> Batch:
+        """The groups of a step, sampled now or while the last step was learnt from; begins with those of the next one."""
+        coming, self._coming = self._coming, None
+        batch = coming.result() if coming is not None else collect(self.parts, self.learning, (self.seed, "rollout", at), at)
+        later, model = at + 1, self.parts.policy
+        if later < self.learning.steps and self.learning.ahead(later):
+            if not isinstance(model, SamplesAhead):
+                raise ConfigError(
+                    "The policy's weights cannot sample while they are learnt (Learning.ahead); use a remote engine, or leave it."
+                )
+            self._coming = Future()
+            told = (self._coming, self.parts, self.learning, (self.seed, "rollout", later), later, model.ahead())
+            Thread(target=_collect_for, args=told, daemon=True).start()
+        return batch
+
+    def _lag(self, groups: Sequence[Group[Episode]]) -> Metrics:
+        """Updates between the weights that sampled a turn and the present ones."""
+        now = self.parts.policy.version
+        lags = [now - turn.version for group in groups for episode in group.members for turn in episode.turns]
+        return {"rollout/lag": float(np.mean(lags))} if lags else {}
 
     def judge(self) -> ProcessReward | RewardLearner | None:
         """The reward, once reinforcement learning has begun."""
@@ -306,6 +342,7 @@ class Trainer:
 
     def _take(self, state: Mapping[str, JSON], load: Callable[[Mapping[str, Saveable]], None]) -> None:
         """Weights, and the states of shaping and judge."""
+        self._coming = None  # Of weights that are no more.
         load(self.models())
         shaping, reward = state.get("shaping"), state["reward"]
         assert isinstance(reward, dict)
@@ -315,8 +352,12 @@ class Trainer:
             self._reward.restore(reward)
 
 
-def collect(parts: Parts, plan: Learning, seed: tuple[int | str, ...], step: int) -> tuple[list[Group[Episode]], int]:
-    """Draws and plays tasks until `plan.groups` groups are admitted.
+Batch = tuple[list[Group[Episode]], int]
+"""Groups, and how many were drawn to find them."""
+
+
+def collect(parts: Parts, plan: Learning, seed: tuple[int | str, ...], step: int, policy: Policy | None = None) -> Batch:
+    """Draws and plays tasks until `plan.groups` groups are admitted; by the present weights, or by a policy.
 
     Returns:
         the groups, and how many were drawn.
@@ -324,7 +365,7 @@ def collect(parts: Parts, plan: Learning, seed: tuple[int | str, ...], step: int
     Raises:
         RunError: The draw budget is spent; says what was found and what to change (U73).
     """
-    policy = parts.policy.snapshot()
+    policy = parts.policy.snapshot() if policy is None else policy
     admitted: list[Group[Episode]] = []
     refused: list[Group[Episode]] = []
     drawn = 0
@@ -343,6 +384,14 @@ def collect(parts: Parts, plan: Learning, seed: tuple[int | str, ...], step: int
         for group in played:
             (admitted if parts.curriculum.admit(group) else refused).append(group)
     return admitted, drawn
+
+
+def _collect_for(asked: Future[Batch], parts: Parts, plan: Learning, seed: tuple[int | str, ...], step: int, policy: Policy) -> None:
+    """`collect` in a thread; whatever it raises is raised by who asks for the result."""
+    try:
+        asked.set_result(collect(parts, plan, seed, step, policy))
+    except BaseException as error:
+        asked.set_exception(error)
 
 
 def _too_few(step: int, drawn: int, admitted: int, refused: Sequence[Group[Episode]], plan: Learning) -> str:

@@ -40,6 +40,9 @@ class RolloutConfig(Settings):
     """A turn ends with one of these strings, too."""
     rows: Count = 256
     """Episodes sampled together, at most."""
+    ahead: bool = False
+    """Whether the next batch is sampled while this one is learnt from, so that its weights are one update old; for engines on a server. The
+    loss must know: `loss.old_logprobs: sampler`, or `trainer` with a `loss.correction`."""
     draw_budget: Count = 4
     """Groups that may be drawn to find `groups` that may train, as a multiple."""
     wall_s: Positive | None = None

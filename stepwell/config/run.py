@@ -24,7 +24,7 @@ from stepwell.config.credits import (
     SuffixCredit,
 )
 from stepwell.config.domains import DomainConfig, QuestionsConfig, ShopConfig
-from stepwell.config.engines import ChatConfig, EngineConfig, OptimizerConfig, TinyEngineConfig
+from stepwell.config.engines import ChatConfig, EngineConfig, OptimizerConfig, RemoteEngineConfig, TinyEngineConfig
 from stepwell.config.learned import ImplicitConfig
 from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, ShapingConfig, UniformConfig
 from stepwell.config.rewards import RewardConfig, each_judge, says_confidence
@@ -99,6 +99,7 @@ class Config(Settings):
         groups = self.rollout.groups
         self._check_credit()
         self._check_shaping()
+        self._check_ahead()
         self._check_interrupted()
         self._check_alarms()
         updates = self.loss.epochs * self.loss.minibatches
@@ -125,6 +126,27 @@ class Config(Settings):
             raise ValueError(
                 f"shaping changes step rewards, and with reward {self.reward.kind!r} and credit {self.credit.kind!r} nothing reads any; "
                 "leave shaping out, or choose a reward and a credit rule of steps, such as 'implicit' and 'istar'"
+            )
+
+    def _check_ahead(self) -> None:
+        """Whether what is sampled ahead is sampled elsewhere, and corrected for."""
+        if not self.rollout.ahead:
+            return
+        if not isinstance(self.engine, RemoteEngineConfig):
+            raise ValueError(
+                f"rollout.ahead is true and engine.kind {self.engine.kind!r}, where sampling and learning share the weights and the cores; "
+                "leave it out, or use engine.kind=remote"
+            )
+        loss = self.loss
+        if loss.old_logprobs == "detached" or (loss.old_logprobs == "trainer" and loss.correction == "none"):
+            raise ValueError(
+                f"rollout.ahead is true and loss.old_logprobs {loss.old_logprobs!r}, by which samples of older weights count as samples of "
+                "the present ones; set it to 'sampler', or to 'trainer' with loss.correction=truncate (or mask)"
+            )
+        playing = isinstance(self.credit, CounterfactualCredit) or self.interrupted_credit.kind == "counterfactual"
+        if playing or any(judge.kind == "montecarlo" for judge in each_judge(self.reward).values()):
+            raise ValueError(
+                "rollout.ahead is true with a judge or a credit rule that plays episodes of its own meanwhile; leave one of the two out"
             )
 
     def _check_interrupted(self) -> None:

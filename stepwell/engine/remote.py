@@ -9,7 +9,7 @@ import numpy as np
 
 from stepwell.engine.carrier import Carrier, Datum
 from stepwell.engine.local import Text
-from stepwell.engine.remote_policy import RemotePolicy, note_path, noted_path, put_by
+from stepwell.engine.remote_policy import AheadPolicy, RemotePolicy, note_path, noted_path, put_by
 from stepwell.engine.servers import check_clips
 from stepwell.engine.service import Service, Speaker, Trainee
 from stepwell.errors import CapabilityError, ConfigError
@@ -202,6 +202,10 @@ class RemoteModel:
     def snapshot(self) -> RemotePolicy:
         """See `protocols.Model.snapshot`."""
         return RemotePolicy(self, None)
+
+    def ahead(self) -> RemotePolicy:
+        """See `protocols.SamplesAhead.ahead`: a server samples with a copy that was made for it."""
+        return AheadPolicy(self)
 
     def keep(self) -> RemotePolicy:
         """See `protocols.Model.keep`. An adapter of its own on the server."""

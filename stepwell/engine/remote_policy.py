@@ -24,7 +24,7 @@ from stepwell.types import Completion, Floats, Ids, Row, Sampling, Stop
 if TYPE_CHECKING:
     from stepwell.engine.remote import RemoteModel
 
-__all__ = ["RemotePolicy", "completed", "note_path", "noted_path", "put_by", "stops"]
+__all__ = ["AheadPolicy", "RemotePolicy", "completed", "note_path", "noted_path", "put_by", "stops"]
 
 _SEEDS = 2**31
 _FILE = "remote.json"
@@ -98,6 +98,25 @@ class RemotePolicy:
                 f"This policy is version {self.version}, and its model has moved on to version {self._model.version}; "
                 "take a new snapshot, or keep() for a reference."
             )
+
+
+class AheadPolicy(RemotePolicy):
+    """The sampler of a version, which the model may leave behind; for sampling alone."""
+
+    def __init__(self, model: RemoteModel) -> None:
+        super().__init__(model, None)
+        self._speaker = model.speaker()
+
+    def logprobs(self, rows: Sequence[Row]) -> list[Floats]:
+        """Not of these weights: the trainer has others by now."""
+        raise CapabilityError("What samples ahead has no forward path; ask a snapshot for log-probs.")
+
+    def _speak(self) -> Speaker:
+        assert self._speaker is not None
+        return self._speaker
+
+    def _check_present(self) -> None:
+        """The sampler's copy does not move."""
 
 
 def stops(sampling: Sampling, text: Text) -> tuple[str, ...] | tuple[int, ...]:
