@@ -22,6 +22,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from stepwell.ablation.claims import answer
 from stepwell.ablation.plan import Plan, make_plan, seeds_of
 from stepwell.ablation.report import write_report
@@ -105,8 +107,10 @@ def tell(name: str, plan: Plan) -> str:
     for file in ("report.md", "report.json"):
         shutil.copy(plan.out / file, folder / file)
     study = read_study(plan)
-    rows = ["| variant | seeds | success, % | against vanilla GRPO | interrupted, % | episodes to target | area | judge AUC | training s |"]
-    rows += ["|---|---|---|---|---|---|---|---|---|"]
+    rows = [
+        "| variant | seeds | start, % | success, % | against vanilla GRPO | interrupted, % | episodes to target | area | judge AUC | training s |"
+    ]
+    rows += ["|---|---|---|---|---|---|---|---|---|---|"]
     variants = told["variants"]
     assert isinstance(variants, dict)
     rows += [f"| {' | '.join(_row(study, variant))} |" for variant in variants]
@@ -123,6 +127,7 @@ def _row(study: Study, name: str) -> list[str]:
     return [
         f"`{name}`",
         str(len(seeds)),
+        f"{100 * _start(study, name):.1f}",
         _percent(found["success_clean"]),
         _percent(against["success_clean"], "+") if against else "",
         _percent(found["success_perturbed"]),
@@ -152,10 +157,21 @@ def _against_strongest(study: Study) -> list[str]:
         "no ratio" if math.isnan(ratio.value.mean) else f"{ratio.bound} {ratio.value.mean:.2f} times fewer ({_span(ratio.value)})".strip()
     )
     lines += [f"- **aim, efficiency**: {answer(ratio.value, 3.0, 1.0)}: a third of the episodes of `{best}`; measured {times}."]
-    if "oracle" in study.arms and study.seeds("oracle", best):
-        points, area = study.difference("oracle", best), study.area("oracle", best)
-        lines += [f"- **ceiling**: the oracle is {_points(points)} from `{best}`, and {area.mean:+.3f} ({_span(area, '+')}) in area."]
+    starts = f"{100 * _start(study, 'full'):.1f} % and {100 * _start(study, best):.1f} %"
+    lines += [
+        f"- **before anything was learnt**: the two begin at {starts} on validation tasks; their demonstrations differ by the interruptions."
+    ]
+    for name, text in {"full": "step rewards alone", "oracle": "a perfect judge"}.items():
+        if {name, "no_step_rewards"} <= set(study.arms) and study.seeds(name, "no_step_rewards"):
+            points, area = study.difference(name, "no_step_rewards"), study.area(name, "no_step_rewards")
+            curve = f"{area.mean:+.3f} ({_span(area, '+')}) in area"
+            lines += [f"- **{text}**: `{name}` less `no_step_rewards`, all else equal: {_points(points)}, {curve}."]
     return lines
+
+
+def _start(study: Study, name: str) -> float:
+    """Mean success on validation tasks after the warm start."""
+    return float(np.mean([study.arms[name].curve(seed)[1][0] for seed in study.seeds(name)]))
 
 
 def _points(found: Interval) -> str:

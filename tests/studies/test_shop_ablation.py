@@ -74,20 +74,25 @@ def result(name: str, seed: int, good: int) -> dict[str, Any]:
     }
 
 
+GOOD = {"full": 16, "no_step_rewards": 15, "vanilla_grpo": 8, "rloo": 12, "gigpo": 10, "oracle": 18}
+
+
 def test_the_table_is_of_kept_runs_and_the_strongest_baseline(study: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "HERE", tmp_path)
-    plan = make_plan(load("smoke"), [0, 1], tmp_path / "out", named=study.NAMED, only=["full", "vanilla_grpo", "rloo", "gigpo", "oracle"])
+    plan = make_plan(load("smoke"), [0, 1], tmp_path / "out", named=study.NAMED, only=list(GOOD))
     kept = tmp_path / "results" / "singles"
     kept.mkdir(parents=True)
-    for name, good in {"full": 16, "vanilla_grpo": 8, "rloo": 12, "gigpo": 10, "oracle": 18}.items():
+    for name, good in GOOD.items():
         for seed in plan.seeds:
             (kept / f"{name}-{seed}.json").write_text(json.dumps(result(name, seed, good)))
     study._bring(kept, plan.out / "results")
     text = study.tell("singles", plan)
-    assert "| `full` | 2 | 80.0 (" in text and "| +40.0 (" in text and "| 0.75 | 10 |" in text
+    assert "| `full` | 2 | 0.0 | 80.0 (" in text and "| +40.0 (" in text and "| 0.75 | 10 |" in text
     assert "20 points above `rloo`, the strongest; measured +20.0 points" in text
     assert "a third of the episodes of `rloo`; measured 1.80 times fewer (1.80 to 1.80)" in text
-    assert "the oracle is +30.0 points" in text
+    assert "the two begin at 0.0 % and 0.0 % on validation tasks" in text
+    assert "`full` less `no_step_rewards`, all else equal: +5.0 points" in text
+    assert "`oracle` less `no_step_rewards`, all else equal: +15.0 points" in text
     assert (tmp_path / "singles" / "report.md").exists() and (tmp_path / "singles" / "plots" / "curves.png").exists()
     study._bring(plan.out / "results", kept)  # what is there stays as it is
-    assert len(list(kept.glob("*.json"))) == 10
+    assert len(list(kept.glob("*.json"))) == 12
