@@ -87,7 +87,7 @@ def test_the_table_is_of_kept_runs_and_the_strongest_baseline(study: ModuleType,
             (kept / f"{name}-{seed}.json").write_text(json.dumps(result(name, seed, good)))
     study._bring(kept, plan.out / "results")
     text = study.tell("singles", plan)
-    assert "| `full` | 2 | 0.0 | 80.0 (" in text and "| +40.0 (" in text and "| 0.75 | 10 |" in text
+    assert "| `full` | 2 | 0.0 | 80.0 (" in text and "| +40.0 (" in text and "| 0.75 |" in text
     assert "20 points above `rloo`, the strongest; measured +20.0 points" in text
     assert "a third of the episodes of `rloo`; measured 1.80 times fewer (1.80 to 1.80)" in text
     assert "the two begin at 0.0 % and 0.0 % on validation tasks" in text
