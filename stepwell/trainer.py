@@ -87,7 +87,7 @@ class Learning:
         averaging, constant: See `losses.token_weights`.
         old_logprobs: `detached`: the ratio is 1 by construction; `trainer`: recomputed before the first update; `sampler`: as sampled.
         epochs, minibatches: Updates on one batch; minibatches are cut between groups.
-        learn: Whether the judge learns before or after it scores.
+        learn: Whether the judge learns before or after it scores; before the policy's update in either case.
         kl_in_reward: Weight of `credit.shaping.charge_kl`; None is off, and no reference is needed for it.
         overlong: Costs of length that the outcome is charged with; None is off.
     """
@@ -252,12 +252,12 @@ class Trainer:
         if plan.kl_in_reward is not None:
             credited = charge_kl(_with_old_credited(parts.policy, credited), plan.kl_in_reward)
         metrics |= credit_metrics(credited) | charge_metrics(scored, charged, credited)
+        if isinstance(reward, RewardLearner) and plan.learn == "after":
+            metrics |= reward.learn(scored)  # With the policy as it has played: what a head reads of it is there already.
+        clock.lap("time/judge_s")
         lr = plan.schedule.at(at, plan.steps)
         metrics |= update(parts.policy, credited, plan, lr=lr, seed=(self.seed, "minibatch", at))
         clock.lap("time/update_s")
-        if isinstance(reward, RewardLearner) and plan.learn == "after":
-            metrics |= reward.learn(scored)
-        clock.lap("time/judge_s")
         if self._coming is not None:
             wait([self._coming])  # It draws tasks, which what is observed now may change.
             clock.lap("time/ahead_s")

@@ -38,6 +38,15 @@ __all__ = [
 ]
 
 
+_READS_POLICY = ("inverse", "soft_q", "entropy", "intrinsic")
+"""Judges that ask the policy's present weights about what it has said."""
+
+
+def _moves(judge: Settings) -> bool:
+    """Whether its reference is the policy that has played."""
+    return isinstance(judge, ImplicitConfig) and judge.reference == "moving"
+
+
 class EvaluationConfig(Settings):
     """Success on tasks that are not trained on."""
 
@@ -142,6 +151,12 @@ class Config(Settings):
             raise ValueError(
                 f"rollout.ahead is true and loss.old_logprobs {loss.old_logprobs!r}, by which samples of older weights count as samples of "
                 "the present ones; set it to 'sampler', or to 'trainer' with loss.correction=truncate (or mask)"
+            )
+        reads = [name for name, judge in each_judge(self.reward).items() if judge.kind in _READS_POLICY or _moves(judge)]
+        if reads:
+            raise ValueError(
+                f"rollout.ahead is true, and the judge {each_judge(self.reward)[reads[0]].kind!r} ({reads[0]}) asks the policy that has "
+                "played, which has moved on by then; choose one that does not, such as 'implicit' with reference=frozen"
             )
         playing = isinstance(self.credit, CounterfactualCredit) or self.interrupted_credit.kind == "counterfactual"
         if playing or any(judge.kind == "montecarlo" for judge in each_judge(self.reward).values()):

@@ -192,6 +192,10 @@ REMOTE = (
     [
         (("rollout.ahead=true",), "engine.kind 'tiny', where sampling and learning share the weights"),
         (REMOTE, "loss.old_logprobs 'detached', by which samples of older weights count"),
+        (
+            (*REMOTE, "loss.old_logprobs=sampler", "reward.kind=implicit", "reward.model=lora", "credit.kind=istar"),
+            r"the judge 'implicit' \(reward\) asks the policy that has played",
+        ),
         ((*REMOTE, "loss.old_logprobs=trainer"), "or to 'trainer' with loss.correction=truncate"),
         (
             (*REMOTE, "loss.old_logprobs=sampler", "reward.kind=outcome", "credit.kind=counterfactual"),
