@@ -19,7 +19,8 @@ from stepwell.judging import judge_learns, reward_of
 from stepwell.losses import Cispo, Clip, Correction, Masked, PolicyLoss, Reinforce, Surrogate, Truncated
 from stepwell.protocols import Assign, Domain, Model
 from stepwell.speaking import Speaker, build_speaker, load_base, make_chat, optimizer_spec, policy_spec
-from stepwell.trainer import Cloning, Learning, Parts, Schedule, Trainer, never
+from stepwell.trainer import Cloning, Learning, Parts, Schedule, Trainer
+from stepwell.training.plan import never
 from stepwell.types import Task
 from stepwell.world import World
 

@@ -5,141 +5,34 @@ Tracking, checkpoints and evaluation live outside (`stepwell.run`). All that a s
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field, replace
 from threading import Thread
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from stepwell.credit import Around, credit_metrics, needs_of
+from stepwell.credit import credit_metrics, needs_of
 from stepwell.credit.process_weight import weighed
-from stepwell.credit.reshape import Shaping, shaped_metrics, with_raw
-from stepwell.credit.shaping import Overlong, charge_kl, charge_metrics
-from stepwell.engine.batch import episode_rows, join, policy_rows
+from stepwell.credit.reshape import shaped_metrics, with_raw
+from stepwell.credit.shaping import charge_kl, charge_metrics
+from stepwell.engine.batch import episode_rows
 from stepwell.errors import ConfigError, ContractViolation, RunError
-from stepwell.losses import Averaging, CloningLoss, PolicyLoss, Watched, token_weights
+from stepwell.losses import CloningLoss, token_weights
 from stepwell.protocols import (
-    Assign,
-    Curriculum,
-    Domain,
     KeptPolicy,
-    Model,
-    OptimizerSpec,
-    Policy,
     ProcessReward,
     RewardLearner,
     SamplesAhead,
     Saveable,
 )
-from stepwell.rollout import Player, rollout
-from stepwell.seeding import generator
-from stepwell.types import JSON, Credited, Episode, Floats, Group, Metrics, Row, Scored
+from stepwell.training.collecting import Batch, collect, collect_for
+from stepwell.training.plan import Cloning, Learning, Parts, Schedule
+from stepwell.training.updating import update, with_old, with_old_credited, with_reference
+from stepwell.types import JSON, Credited, Episode, Group, Metrics, Scored
 
 __all__ = ["Cloning", "Learning", "Parts", "Schedule", "StepResult", "Trainer", "collect", "update"]
-
-
-def never(step: int) -> bool:
-    """At no step."""
-    return False
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """Learning rate over steps: linear warm-up, then constant, linear or cosine decay to `floor` x lr."""
-
-    lr: float
-    warmup: int = 0
-    decay: Literal["constant", "linear", "cosine"] = "constant"
-    floor: float = 0.0
-
-    def at(self, step: int, steps: int) -> float:
-        """Rate of 0-based `step` of `steps`."""
-        rising = min(1.0, (step + 1) / (self.warmup + 1))
-        done = step / max(steps, 1)
-        left = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}[self.decay]
-        return self.lr * rising * (self.floor + (1.0 - self.floor) * left)
-
-
-@dataclass(frozen=True, slots=True)
-class Cloning:
-    """The warm start: `batch` demonstrations a step."""
-
-    steps: int
-    batch: int
-    schedule: Schedule
-    optimizer: OptimizerSpec
-    demonstration: Callable[[int], Episode]
-    """The n-th demonstration of the run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Learning:
-    """How the policy learns.
-
-    Attributes:
-        steps: Steps of reinforcement learning.
-        groups, group_size: Of a step.
-        draw_budget: Groups that may be drawn to find `groups` that the curriculum admits, as a multiple of `groups`.
-        averaging, constant: See `losses.token_weights`.
-        old_logprobs: `detached`: the ratio is 1 by construction; `trainer`: recomputed before the first update; `sampler`: as sampled.
-        epochs, minibatches: Updates on one batch; minibatches are cut between groups.
-        learn: Whether the judge learns before or after it scores; before the policy's update in either case.
-        kl_in_reward: Weight of `credit.shaping.charge_kl`; None is off, and no reference is needed for it.
-        overlong: Costs of length that the outcome is charged with; None is off.
-    """
-
-    steps: int
-    groups: int
-    group_size: int
-    loss: PolicyLoss
-    schedule: Schedule
-    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
-    averaging: Averaging = "token"
-    constant: float | None = None
-    old_logprobs: Literal["detached", "trainer", "sampler"] = "detached"
-    epochs: int = 1
-    minibatches: int = 1
-    draw_budget: int = 4
-    learn: Literal["before", "after"] = "after"
-    kl_in_reward: float | None = None
-    overlong: Overlong | None = None
-    flat: Literal["stop", "take"] = "stop"
-    """Where the draw budget is spent and too few groups are admitted: raise, or take refused ones."""
-    ahead: Callable[[int], bool] = never
-    """Whether the batch of this 0-based step is sampled while the step before it is learnt from, with weights that are one update old. Not
-    the first one behind a checkpoint, which would be another after a resumption."""
-
-    def __post_init__(self) -> None:
-        if self.old_logprobs == "detached" and self.epochs * self.minibatches > 1:
-            raise ConfigError(
-                f"old_logprobs is 'detached' with {self.epochs} epochs x {self.minibatches} minibatches; more than one update on a batch "
-                "needs the old log-probs: set loss.old_logprobs to 'trainer'."
-            )
-        if self.minibatches > self.groups:
-            raise ConfigError(
-                f"loss.minibatches is {self.minibatches}, rollout.groups is {self.groups}; a minibatch holds at least one group."
-            )
-
-
-class Parts(NamedTuple):
-    """What a trainer is made of. `judge` is called once, when reinforcement learning begins: a judge may start as the policy."""
-
-    domain: Domain
-    policy: Model
-    player: Player
-    judge: Callable[[], ProcessReward | RewardLearner]
-    assign: Assign
-    curriculum: Curriculum
-    reference: Callable[[], KeptPolicy] | None = None
-    """For a KL term: called when reinforcement learning begins."""
-    shaping: Shaping | None = None
-    """Of step rewards, between the judge and the credit rule."""
-    around: Around | None = None
-    """What credit does around interruptions, after the rule."""
 
 
 class StepResult(NamedTuple):
@@ -234,9 +127,9 @@ class Trainer:
             metrics |= reward.learn(scored)
             scored = _judged(reward, groups)
         if self._reference is not None:
-            scored = _with_reference(scored, self._reference)
+            scored = with_reference(scored, self._reference)
         if "old_logprobs" in needs_of(parts.assign):
-            scored = _with_old(parts.policy, scored)
+            scored = with_old(parts.policy, scored)
         clock.lap("time/score_s")
         charged = plan.overlong(scored) if plan.overlong is not None else scored
         shaped = parts.shaping(charged) if parts.shaping is not None else charged
@@ -250,7 +143,7 @@ class Trainer:
             credited = with_raw(credited, charged)
             metrics |= shaped_metrics(shaped)
         if plan.kl_in_reward is not None:
-            credited = charge_kl(_with_old_credited(parts.policy, credited), plan.kl_in_reward)
+            credited = charge_kl(with_old_credited(parts.policy, credited), plan.kl_in_reward)
         metrics |= credit_metrics(credited) | charge_metrics(scored, charged, credited)
         if isinstance(reward, RewardLearner) and plan.learn == "after":
             metrics |= reward.learn(scored)  # With the policy as it has played: what a head reads of it is there already.
@@ -278,7 +171,7 @@ class Trainer:
                 )
             self._coming = Future()
             told = (self._coming, self.parts, self.learning, (self.seed, "rollout", later), later, model.ahead())
-            Thread(target=_collect_for, args=told, daemon=True).start()
+            Thread(target=collect_for, args=told, daemon=True).start()
         return batch
 
     def _lag(self, groups: Sequence[Group[Episode]]) -> Metrics:
@@ -352,66 +245,6 @@ class Trainer:
             self._reward.restore(reward)
 
 
-Batch = tuple[list[Group[Episode]], int]
-"""Groups, and how many were drawn to find them."""
-
-
-def collect(parts: Parts, plan: Learning, seed: tuple[int | str, ...], step: int, policy: Policy | None = None) -> Batch:
-    """Draws and plays tasks until `plan.groups` groups are admitted; by the present weights, or by a policy.
-
-    Returns:
-        the groups, and how many were drawn.
-
-    Raises:
-        RunError: The draw budget is spent; says what was found and what to change (U73).
-    """
-    policy = parts.policy.snapshot() if policy is None else policy
-    admitted: list[Group[Episode]] = []
-    refused: list[Group[Episode]] = []
-    drawn = 0
-    while len(admitted) < plan.groups:
-        wanted = plan.groups - len(admitted)
-        if drawn + wanted > plan.draw_budget * plan.groups:
-            if plan.flat == "take" and len(admitted) + len(refused) >= plan.groups:
-                return [*admitted, *refused[:wanted]], drawn
-            raise RunError(_too_few(step, drawn, len(admitted), refused, plan))
-        tasks = parts.curriculum.draw(wanted, step)
-        if not tasks or len(tasks) != wanted:
-            raise ContractViolation(f"The curriculum drew {len(tasks or ())} tasks where {wanted} were asked for; draw(n, step) returns n.")
-        played = rollout(parts.domain, tasks, policy, parts.player, group_size=plan.group_size, seed=(*seed, drawn))
-        _check_alive(played, step)
-        drawn += wanted
-        for group in played:
-            (admitted if parts.curriculum.admit(group) else refused).append(group)
-    return admitted, drawn
-
-
-def _collect_for(asked: Future[Batch], parts: Parts, plan: Learning, seed: tuple[int | str, ...], step: int, policy: Policy) -> None:
-    """`collect` in a thread; whatever it raises is raised by who asks for the result."""
-    try:
-        asked.set_result(collect(parts, plan, seed, step, policy))
-    except BaseException as error:
-        asked.set_exception(error)
-
-
-def _too_few(step: int, drawn: int, admitted: int, refused: Sequence[Group[Episode]], plan: Learning) -> str:
-    """What was found, and what to change (U73)."""
-    outcomes = [[bool(e.verdict.success) for e in group.members if not e.failed and e.verdict.success is not None] for group in refused]
-    solved, failed = sum(bool(one) and all(one) for one in outcomes), sum(bool(one) and not any(one) for one in outcomes)
-    tasks = (
-        "Tasks are too easy: lower the success by a harder curriculum.difficulty"
-        if solved > 2 * failed
-        else "Tasks are too hard: raise the success by an easier curriculum.difficulty or a longer warm start"
-        if failed > 2 * solved
-        else "Tasks are all too easy or all too hard: change curriculum.difficulty"
-    )
-    return (
-        f"Step {step}: {drawn} groups were drawn and {admitted} admitted by the curriculum; {plan.groups} are needed within "
-        f"a draw budget of {plan.draw_budget} x {plan.groups}. Of those refused, all episodes succeed in {solved} and none in {failed}. "
-        f"{tasks}, loosen its filter (curriculum.admit), raise rollout.draw_budget, or train on refused groups (curriculum.flat=take)."
-    )
-
-
 def _judged(reward: ProcessReward, groups: Sequence[Group[Episode]]) -> list[Group[Scored]]:
     scored = reward.score(groups)
     _check_complete("The judge", groups, [[member.episode for member in group.members] for group in scored or ()])
@@ -426,83 +259,6 @@ def _check_complete(who: str, groups: Sequence[Group[Episode]], made: Sequence[S
             f"{who} returned {sum(map(len, made))} episodes in {len(made)} groups for {sum(map(len, wanted))} in {len(wanted)}, or others; "
             "it must return every episode, in the same groups and order."
         )
-
-
-def _check_alive(played: Sequence[Group[Episode]], step: int) -> None:
-    """A dead environment must not look like a step in which nothing was learnt (U74)."""
-    episodes = [episode for group in played for episode in group.members]
-    if all(episode.failed for episode in episodes):
-        raise RunError(f"Step {step}: all {len(episodes)} episodes failed; nothing can be learnt. The first: {episodes[0].ending.reason}")
-
-
-def update(policy: Model, groups: Sequence[Group[Credited]], plan: Learning, *, lr: float, seed: tuple[int | str, ...]) -> Metrics:
-    """Epochs x minibatches of policy updates on one batch; returns means over the updates."""
-    groups = _with_old_credited(policy, groups) if plan.old_logprobs == "trainer" else groups
-    old = _sampled if plan.old_logprobs == "sampler" else _old
-    loss = Watched(plan.loss)
-    metrics: list[Metrics] = []
-    for epoch in range(plan.epochs):
-        order = generator(*seed, epoch).permutation(len(groups)) if plan.minibatches > 1 else np.arange(len(groups))
-        for picked in np.array_split(order, plan.minibatches):
-            rows = policy_rows([groups[i] for i in sorted(picked)], lambda n: token_weights(n, plan.averaging, constant=plan.constant), old)
-            made = policy.backward(_pulling(rows, plan.loss) or rows, loss)  # Where nothing pulls, all are measured; the update is empty.
-            stepped = policy.step(lr)
-            metrics.append(made | {f"policy/{name}": value for name, value in stepped.items()})
-    total = {name: float(np.mean([m[name] for m in metrics if name in m])) for m in metrics for name in m}
-    if "sampler/mismatch_ms" in total:
-        total["sampler/mismatch_rms"] = math.sqrt(total.pop("sampler/mismatch_ms"))
-    total["policy/lr"] = lr
-    return total
-
-
-def _pulling(rows: Sequence[Row], loss: PolicyLoss) -> list[Row]:
-    """The rows worth computing: without those where every advantage is 0 and no other term pulls, which change nothing.
-
-    A loss that spans rows needs all of an episode of which one row pulls.
-    """
-    if loss.kl_coef or loss.entropy_coef:
-        return list(rows)
-    pulls = [bool(np.any(row.advantage != 0)) for row in rows]
-    episodes = {row.episode for row, pull in zip(rows, pulls, strict=True) if pull}
-    return [row for row, pull in zip(rows, pulls, strict=True) if pull or (loss.spans_rows and row.episode in episodes)]
-
-
-def _sampled(scored: Scored) -> Floats:
-    return scored.episode.logprobs_T
-
-
-def _old(scored: Scored) -> Floats:
-    return scored.episode.logprobs_T if scored.old_logprobs_T is None else scored.old_logprobs_T
-
-
-def _token_logprobs(policy: Policy, episodes: Sequence[Episode]) -> list[Floats]:
-    """Log-probs of each episode's sampled tokens by the trainer's forward path. [T] each"""
-    rows = [episode_rows(episode) for episode in episodes]
-    return join(policy.logprobs([row for made in rows for row in made]), [len(made) for made in rows])
-
-
-def _with_reference(groups: Sequence[Group[Scored]], reference: Policy) -> list[Group[Scored]]:
-    found = iter(_token_logprobs(reference, [member.episode for group in groups for member in group.members]))
-    return [Group(group.task, tuple(replace(member, ref_logprobs_T=next(found)) for member in group.members)) for group in groups]
-
-
-def _with_old(model: Model, groups: Sequence[Group[Scored]]) -> list[Group[Scored]]:
-    """Attaches the trainer's log-probs where no earlier stage has."""
-    missing = [member.episode for group in groups for member in group.members if member.old_logprobs_T is None]
-    found = iter(_token_logprobs(model.snapshot(), missing) if missing else ())
-
-    def attach(member: Scored) -> Scored:
-        return member if member.old_logprobs_T is not None else replace(member, old_logprobs_T=next(found))
-
-    return [Group(group.task, tuple(attach(member) for member in group.members)) for group in groups]
-
-
-def _with_old_credited(model: Model, groups: Sequence[Group[Credited]]) -> list[Group[Credited]]:
-    scored = _with_old(model, [Group(group.task, tuple(member.scored for member in group.members)) for group in groups])
-    return [
-        Group(group.task, tuple(replace(member, scored=known) for member, known in zip(group.members, with_old.members, strict=True)))
-        for group, with_old in zip(groups, scored, strict=True)
-    ]
 
 
 class _Clock:

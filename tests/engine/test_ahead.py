@@ -29,7 +29,8 @@ from stepwell.errors import CapabilityError, ConfigError
 from stepwell.losses import PolicyLoss, Truncated
 from stepwell.protocols import Model, ModelSpec, OptimizerSpec, Saveable
 from stepwell.rollout import Limits, Player
-from stepwell.trainer import Learning, Parts, Schedule, StepResult, Trainer, never
+from stepwell.trainer import Learning, Parts, Schedule, StepResult, Trainer
+from stepwell.training.plan import never
 from stepwell.types import Episode, Floats, Group, Metrics, Row, Sampling, Scored
 
 TOKENIZER = SpokenTokenizer(("left[]", "right[]", "stop[]"))

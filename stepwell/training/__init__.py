@@ -1,0 +1,1 @@
+"""What a training step is made of: its plan, the episodes that it collects, and the update."""
