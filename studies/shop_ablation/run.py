@@ -38,6 +38,12 @@ PLAIN = ["reward.kind=outcome", "curriculum.kind=uniform", "domain.interruptions
 ORACLE = ["reward.kind=environment", "reward.steps=progress", "credit.alpha=0.5"]
 NAMED = {"rloo": [*PLAIN, "credit.kind=rloo"], "gigpo": [*PLAIN, "credit.kind=gigpo"], "oracle": ORACLE}
 OUTCOME_ONLY = ("vanilla_grpo", "rloo", "gigpo")
+ALONE = (
+    ("full", "no_step_rewards", "step rewards alone"),
+    ("full", "no_curriculum", "the curriculum alone"),
+    ("full", "no_interruptions", "interruptions alone, on undisturbed tasks"),
+    ("oracle", "no_step_rewards", "a perfect judge"),
+)
 EVERYWHERE = [
     "steps=10",
     "rollout.groups=8",
@@ -158,11 +164,11 @@ def _against_strongest(study: Study) -> list[str]:
     lines += [f"- **aim, efficiency**: {answer(ratio.value, 3.0, 1.0)}: a third of the episodes of `{best}`; measured {times}."]
     starts = f"{100 * _start(study, 'full'):.1f} % and {100 * _start(study, best):.1f} %"
     lines += [f"- **at the start**: the two begin at {starts} on validation tasks; their demonstrations differ by the interruptions."]
-    for name, text in {"full": "step rewards alone", "oracle": "a perfect judge"}.items():
-        if {name, "no_step_rewards"} <= set(study.arms) and study.seeds(name, "no_step_rewards"):
-            points, area = study.difference(name, "no_step_rewards"), study.area(name, "no_step_rewards")
+    for name, other, text in ALONE:
+        if {name, other} <= set(study.arms) and study.seeds(name, other):
+            points, area = study.difference(name, other), study.area(name, other)
             curve = f"{area.mean:+.3f} ({_span(area, '+')}) in area"
-            lines += [f"- **{text}**: `{name}` less `no_step_rewards`, all else equal: {_points(points)}, {curve}."]
+            lines += [f"- **{text}**: `{name}` less `{other}`, all else equal: {_points(points)}, {curve}."]
     return lines
 
 
@@ -176,7 +182,7 @@ def _points(found: Interval) -> str:
 
 
 def _span(found: Interval, sign: str = "") -> str:
-    return f"{found.low:{sign}.2f} to {found.high:{sign}.2f}"
+    return "one seed" if math.isnan(found.low) else f"{found.low:{sign}.2f} to {found.high:{sign}.2f}"
 
 
 def main() -> None:
