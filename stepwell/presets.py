@@ -137,6 +137,51 @@ def judge() -> Tree:
     }
 
 
+def reasoning() -> Tree:
+    """A state machine followed move by move, with a tiny model and rePIRL: a judge learnt from an expert. Minutes on one core."""
+    return {
+        "name": "reasoning",
+        "steps": 50,
+        "domain": {
+            "kind": "reasoning",
+            "task": "machine",
+            "axes": {"states": 6},
+            "difficulty": (0.16, 0.5),
+            "test_tasks": 200,
+            "expert_slips": 0.25,
+        },
+        "engine": {"kind": "tiny", "width": 64, "feedforward": 128, "heads": 2, "max_length": 512, "threads": 1},
+        "chat": {"tools": False},
+        "cloning": {"steps": 1000, "optimizer": {"kind": "adamw", "lr": 4e-3}},
+        "rollout": {"groups": 8, "group_size": 8, "turns": 7, "max_tokens": 12},
+        "reward": {"kind": "inverse", "model": "full", "batch": 16, "lr": 3e-4},
+        "credit": {"kind": "repirl", "alpha": 2.0},
+        "loss": {"entropy_coef": 0.001},
+        "optimizer": {"lr": 6e-4, "warmup": 5, "betas": (0.9, 0.95)},
+        "curriculum": {"admit": "accuracy", "accuracy": (0.1, 0.9), "flat": "take"},
+        "evaluation": {"every": 25, "episodes": 200, "during": 100},
+    }
+
+
+def code() -> Tree:
+    """Programs for MBPP, run in the sandbox, with SmolLM2-135M-Instruct (say where its file is: data=FILE train_data=FILE)."""
+    return {
+        "name": "code",
+        "steps": 200,
+        "domain": {"kind": "questions", "problems": "mbpp", "train": "mbpp-train"},
+        "engine": {"kind": "local", "model": "smollm2-135m-instruct", "micro_tokens": 4096},
+        "chat": {"codec": "text", "tools": False},
+        "rollout": {"groups": 4, "group_size": 4, "turns": 1, "max_tokens": 192, "context": 1024},
+        "reward": {"kind": "inverse", "batch": 4, "lr": 1e-3},
+        "credit": {"kind": "repirl", "alpha": 0.1, "level": "token"},
+        "loss": {"entropy_coef": 0.001},
+        "optimizer": {"lr": 1e-5},
+        "curriculum": {"admit": "accuracy", "accuracy": (0.1, 0.9), "flat": "take"},
+        "evaluation": {"every": 0, "episodes": 50},
+        "checkpoint": {"every": 5},
+    }
+
+
 PRESETS: Mapping[str, Callable[[], Tree]] = {
     "smoke": smoke,
     "quick": quick,
@@ -146,6 +191,8 @@ PRESETS: Mapping[str, Callable[[], Tree]] = {
     "webshop": webshop,
     "webshop-smollm": webshop_smollm,
     "judge": judge,
+    "reasoning": reasoning,
+    "code": code,
 }
 
 

@@ -40,7 +40,7 @@ def refused(*arguments: object) -> str:
 
 
 CONFIGS = {
-    "smke": "There is no preset 'smke' and no file of that name; did you mean 'smoke'? Known: default, judge, quick,",
+    "smke": "There is no preset 'smke' and no file of that name; did you mean 'smoke'? Known: code, default, judge, quick,",
     "missing.yaml": "missing.yaml cannot be read: No such file or directory.",
     "smoke steps": "'steps' is no setting; write key=value, such as rollout.groups=8.",
     "smoke rollout.group=3": "rollout.group is not a setting; did you mean 'groups'?",
@@ -58,6 +58,13 @@ CONFIGS = {
     "smoke loss.epochs=2": "loss.old_logprobs is 'detached' with 2 updates on a batch; set it to 'trainer' (or 'sampler').",
     "smoke domain.expert_haste=0.5": "domain.expert_haste is 0.5; it should say what for, such as domain.expert_haste.NAME=0.5.",
     "smoke domain.expert_haste.colour=0.5": "expert_haste names the option 'colour'; did you mean 'color'?",
+    "smoke reward.kind=inverse reward.start=nowhere": "nowhere holds no run: there is no config.yaml in it.",
+    "reasoning task=string": "domain.task is 'string'; did you mean 'strings'?",
+    "reasoning axes={letters:9}": "domain.axes.letters is 9; strings tasks have 3 to 8.",
+    "reasoning reward.demonstrations=none.jsonl": "Demonstrations cannot be read from none.jsonl: No such file or directory.",
+    "reasoning reward.correct=policy reward.demonstrations=none": "there are no experts; set demonstrations to 'expert' or a file,",
+    "code data=none.jsonl train_data=none.jsonl": "none.jsonl",
+    "code problems=mbp": "There is no set of problems 'mbp'; did you mean 'mbpp'?",
     "smoke domain=3": "domain is 3; it should be a section with a kind, such as domain.kind=...",
     "smoke reward=": "reward is None; it should be a section with a kind,",
     "smoke domain.kind=custom": "domain.kind is 'custom'; Known: basket, cave, maze, questions, reasoning, shop, webshop, or",
@@ -118,8 +125,8 @@ def test_several_faults_are_all_named(here: Path) -> None:
             "mine.yaml: Line 4 sets 'groups' a second time in the same section; keep one of the two.",
         ),
         ("preset: quik\n", "mine.yaml starts from the preset 'quik'; did you mean 'quick'?"),
-        ("preset: 3\n", "mine.yaml starts from the preset 3; Known: default,"),
-        ("preset:\n", "mine.yaml starts from the preset None; Known: default,"),
+        ("preset: 3\n", "mine.yaml starts from the preset 3; Known: code, default,"),
+        ("preset:\n", "mine.yaml starts from the preset None; Known: code, default,"),
         ("preset: smoke\ndomain:\n", "domain is None; it should be a section with a kind,"),
     ],
 )
