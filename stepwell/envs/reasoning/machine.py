@@ -90,9 +90,7 @@ def _table(payload: Payload) -> dict[str, str]:
     """State -> the one that follows."""
     table = {pair[0]: pair[1] for pair in text_in(payload, "table").split() if len(pair) == 2}
     if not table or not set(table.values()) | {text_in(payload, "begin")} <= set(table):
-        raise DataError(
-            f"The payload of a reasoning task has table = {text_in(payload, 'table')!r:.60}; a state needs one that follows."
-        )
+        raise DataError(f"The payload of a reasoning task has table = {text_in(payload, 'table')!r:.60}; a state needs one that follows.")
     return table
 
 
