@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,12 +16,13 @@ from ablation_results import MINI, mini_plan, record, result
 from rich.console import Console
 from typer.testing import CliRunner
 
-from stepwell.ablation import running, worker
+from stepwell.ablation import running, warm, worker
 from stepwell.ablation.plan import Job
 from stepwell.ablation.shown import Bar, Lines
 from stepwell.cli import app
 from stepwell.errors import RunError
 from stepwell.files import Lock
+from stepwell.run import train
 from stepwell.types import Metrics
 
 WRITES = "import pathlib, sys; out, variant, seed = sys.argv[1:]; "
@@ -110,14 +112,14 @@ def without_times(found: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_killed_run_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run with two stages, killed in each of them."""
+    """The run with three stages (warm start, the judge's lessons, the agent's), killed in each of them."""
     results = []
     for name in ("whole", "killed"):
         plan = mini_plan(tmp_path / name, ["static_judge"])
         plan.enter()
         (job,) = plan.jobs
         if name == "killed":
-            _killed(job, monkeypatch, [2, 5])
+            _killed(job, monkeypatch, [warm, worker, worker])
         worker.finish(job)
         results.append(without_times(json.loads(job.result.read_text())))
     whole, killed = results
@@ -129,25 +131,21 @@ def test_a_killed_run_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pyte
     assert len(whole["clean"]["tasks"]) == 4 and whole["judge"]["episodes"] > 0
 
 
-def _killed(job: Job, monkeypatch: pytest.MonkeyPatch, moments: list[int]) -> None:
-    """Ends `finish` after so many updates each time it is called."""
-    train = worker.train
-    for moment in moments:
-        left = [moment]
+def _killed(job: Job, monkeypatch: pytest.MonkeyPatch, stages: list[ModuleType]) -> None:
+    """Ends `finish` after the first update that it makes in the stage that this module trains, each time it is called."""
 
-        def dying(*args: Any, left: list[int] = left, **kwargs: Any) -> Iterator[tuple[int, Metrics]]:
-            with closing(train(*args, **kwargs)) as steps:  # type: ignore[type-var]  # gives its lock back, as a process that dies does
-                for step in steps:
-                    left[0] -= 1
-                    if left[0] == 0:
-                        raise SystemExit(9)
-                    yield step
+    def dying(*args: Any, **kwargs: Any) -> Iterator[tuple[int, Metrics]]:
+        with closing(train(*args, **kwargs)) as steps:  # type: ignore[type-var]  # gives its lock back, as a process that dies does
+            for _ in steps:
+                raise SystemExit(9)
+            yield from ()
 
-        monkeypatch.setattr(worker, "train", dying)
-        with pytest.raises(SystemExit):
-            worker.finish(job)
+    for stage in stages:
+        with monkeypatch.context() as patch:
+            patch.setattr(stage, "train", dying)
+            with pytest.raises(SystemExit):
+                worker.finish(job)
         assert not job.result.exists()
-    monkeypatch.setattr(worker, "train", train)
 
 
 def test_lines_and_bars_say_what_is_left() -> None:
