@@ -178,7 +178,7 @@ def test_the_command_prints_json(tmp_path: Path) -> None:
     assert found["variants"]["full"]["success_clean"]["mean"] == 1.0
     assert found["baseline"] == "vanilla_grpo"
     table = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert "Not held: the full system completes at least 10 points more" in table.stdout
+    assert "measured no difference from vanilla_grpo on any task" in " ".join(table.stdout.split())
     assert f"report: {tmp_path / 'report.md'}" in table.stdout
 
 
