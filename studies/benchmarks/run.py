@@ -123,8 +123,8 @@ def _measured(benchmark: str, path: Path, number: int) -> dict[str, Any]:
 def table() -> str:
     """Every part that is there, with 95 % intervals over problems."""
     lines = [
-        "| benchmark | problems x samples | pass@1 | pass@4 | cut at 256 tokens | not graded | tokens an answer |",
-        "|---|---|---|---|---|---|---|",
+        "| benchmark | problems x samples | pass@1 | pass@4 | right, wrong, not graded | tokens an answer |",
+        "|---|---|---|---|---|---|",
     ]
     for name in PARTS:
         path = RESULTS / f"{name}.json"
@@ -132,11 +132,9 @@ def table() -> str:
             one = json.loads(path.read_text())
             at = {k: one["pass_at"][k] for k in ("1", "4")}
             shown = [f"{100 * v['mean']:.1f} % [{100 * v['low']:.1f}, {100 * v['high']:.1f}]" for v in at.values()]
-            lost = one["unscored"] + one["failed"]
-            lines.append(
-                f"| {name} | {one['problems']} x {one['samples']} | {shown[0]} | {shown[1]} | {one['truncated']} of {one['episodes']} | "
-                f"{lost} | {one['tokens']:.0f} |"
-            )
+            right, lost = one["verdicts"].get("right", 0), one["unscored"] + one["failed"]
+            counts = f"{right}, {one['episodes'] - right - lost}, {lost}"
+            lines.append(f"| {name} | {one['problems']} x {one['samples']} | {shown[0]} | {shown[1]} | {counts} | {one['tokens']:.0f} |")
     return "\n".join(lines) + "\n"
 
 
