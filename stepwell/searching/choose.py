@@ -111,7 +111,7 @@ def _ranks(candidates: Sequence[Candidate]) -> list[float]:
     place: dict[float, float] = {}
     before, at = -math.inf, -1.0
     for score in sorted({one.score for one in candidates if one.score is not None}):
-        at += not math.isclose(score, before, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
+        at += not math.isclose(score, before, rel_tol=_ROUNDING)
         place[score] = at
         before = score
     return [_INELIGIBLE if one.answer is None else _UNSCORED if one.score is None else place[one.score] for one in candidates]

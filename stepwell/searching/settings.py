@@ -84,21 +84,21 @@ class SearchSettings:
             raise ConfigError("The separator of steps is empty; give the text that ends a step, such as a line break.")
 
     def _check_beam(self, beam: int) -> None:
-        least = min(self.sizes)
+        least = min(self.ns or (self.n,))
         if not TREES.intersection(self.methods):
             raise ConfigError(f"beam is {beam}, and no method is a tree ({', '.join(self.methods)}); leave it out, or add beam or dvts.")
         if beam > least:
             raise ConfigError(
                 f"The beam is {beam} wide with {least} candidates: no more can go on than there are. Give a beam of at most {least}, or a "
-                "larger n (and ns)."
+                "larger n (or ns)."
             )
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The numbers of candidates, ascending."""
+        """The numbers of candidates, ascending; none below the beam."""
         if self.ns:
             return tuple(sorted(set(self.ns)))
-        powers = (2**i for i in range(self.n.bit_length()) if 2**i <= self.n)
+        powers = (2**i for i in range(self.n.bit_length()) if (self.beam or 1) <= 2**i <= self.n)
         return tuple(sorted({*powers, self.n}))
 
     def width(self, n: int) -> int:

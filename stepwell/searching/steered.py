@@ -33,10 +33,9 @@ class Steered(NamedTuple):
 def plan_of(method: Method, n: int, asked: SearchSettings) -> Plan:
     """The shape of the trees of this method."""
     width = asked.width(n)
-    branches = -(-n // width)
     if method == "dvts":
-        return Plan(n, width, branches)
-    return Plan(n, 1, branches, asked.ahead if method == "lookahead" else 0)
+        return Plan(n, width, 1)
+    return Plan(n, 1, width, asked.ahead if method == "lookahead" else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ Branches of one past share its keys and values: the sampler finds the longest be
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -32,13 +33,13 @@ class Plan(NamedTuple):
     Attributes:
         n: Candidates of a problem.
         trees: Independent trees of n / trees places each (as nearly as that goes).
-        branches: How many places each candidate that goes on is given, at most.
+        keep: How many candidates of a tree go on, at most; they share the places of all that would.
         ahead: Steps that the judge sees further.
     """
 
     n: int
     trees: int
-    branches: int
+    keep: int
     ahead: int = 0
 
     def places(self) -> list[list[int]]:
@@ -83,7 +84,7 @@ def grown(
             new = taken[at * plan.n : (at + 1) * plan.n]
             sampled[at] += sum(b.num_tokens - a.num_tokens for a, b in zip(rows[at], new, strict=True))
             rows[at] = new
-        if plan.branches == 1 and plan.ahead == 0:
+        if plan.keep * plan.trees >= plan.n and plan.ahead == 0:
             continue
         looked = _ahead(rows, plan, grow, draws, sampled)
         scores = _scores(rows, looked, judge, how)
@@ -120,13 +121,18 @@ def _kept(row: Sequence[Episode], scores: Sequence[float | None], plan: Plan) ->
     made, ties = list(row), 0
     for places in plan.places():
         open_ = [place for place in places if row[place].ending == GOES_ON]
-        num = -(-len(open_) // plan.branches)
+        num = min(plan.keep, len(open_))
         ranked = sorted(open_, key=lambda place: (-_number(scores[place]), place))
-        ties += 0 < num < len(ranked) and _number(scores[ranked[num - 1]]) == _number(scores[ranked[num]])
+        ties += 0 < num < len(ranked) and _equal(_number(scores[ranked[num - 1]]), _number(scores[ranked[num]]))
         parents = sorted(ranked[:num])
         for at, place in enumerate(open_):
             made[place] = row[parents[at * num // len(open_)]]
     return made, ties
+
+
+def _equal(one: float, other: float) -> bool:
+    """To rounding."""
+    return one == other or math.isclose(one, other, rel_tol=1e-9)
 
 
 def _number(score: float | None) -> float:

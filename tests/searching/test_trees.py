@@ -218,7 +218,26 @@ def test_pieces_are_what_a_judge_is_shown() -> None:
     who = replace(judge(likes), segment=segment_of(model, ","), separator=",")
     grow = ByPiece(model.domain, policy, model.player, ",", model.tokenizer.decode)
     tasks = model.domain.tasks("test")[:4]
-    trees = grown(tasks, Plan(4, 1, 4), grow, who, "last", seeds=[(1, slot) for slot in range(4)])
+    trees = grown(tasks, Plan(4, 1, 1), grow, who, "last", seeds=[(1, slot) for slot in range(4)])
     assert {1, 2} == seen, "each piece is a turn to the judge, and what is over is not asked about"
     last = [one.turns[-1].text for tree in trees for one in tree.episodes]
     assert all("3" not in text and text.count("4") == 5 for text in last), last
+
+
+@pytest.mark.parametrize(("n", "beam"), [(16, 5), (16, 7), (16, 12), (8, 5), (8, 3), (4, 4)])
+def test_as_many_go_on_as_the_beam_is_wide(n: int, beam: int) -> None:
+    from dataclasses import replace
+
+    from builders import make_episode
+
+    from stepwell.rollout import GOES_ON
+    from stepwell.searching.trees import _kept
+
+    row = [replace(make_episode([1], member=m), ending=GOES_ON) for m in range(n)]
+    made, ties = _kept(row, [float(m) for m in range(n)], Plan(n, 1, beam))
+    assert {episode.member for episode in made} == set(range(n - beam, n))
+    assert len(made) == n and ties == 0
+    some = [replace(one, ending=make_episode([1]).ending) if one.member < 2 else one for one in row]
+    made, _ = _kept(some, [float(m) for m in range(n)], Plan(n, 1, beam))
+    assert [episode.member for episode in made[:2]] == [0, 1], "who has finished keeps the place"
+    assert {episode.member for episode in made[2:]} == set(range(max(2, n - beam), n))
