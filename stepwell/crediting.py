@@ -280,7 +280,10 @@ def _until_event(domain: Domain, episode: Episode) -> Episode | None:
         return None
     done = turns[-1].reply.done
     calm = replace(episode, start=start, turns=tuple(turns), ending=Ending(EndingKind.TERMINATED if done else EndingKind.TURN_LIMIT))
-    return replace(calm, verdict=domain.grade(calm)) if done else calm
+    try:
+        return replace(calm, verdict=domain.grade(calm)) if done else calm
+    except Exception:
+        return None
 
 
 def _shown(reply: Reply) -> tuple[str, bool, bool]:
