@@ -65,6 +65,11 @@ class LocalEngine:
         seed: Of freshly made adapter weights.
     """
 
+    @property
+    def model_type(self) -> type[LocalModel]:
+        """What its models are."""
+        return LocalModel
+
     def __init__(self, module: PreTrainedModel, text: Text, budget: Budget | None = None, seed: int = 0) -> None:
         module.eval()
         for parameter in module.parameters():
@@ -131,7 +136,7 @@ class LocalEngine:
         trunk = Trunk(copy.deepcopy(source.module)) if others else self._trunk
         for parameter in trunk.module.parameters():
             parameter.requires_grad_(True)
-        model = self._new(trunk, spec, dict(trunk.module.named_parameters()))
+        model = self.model_type(self, trunk, spec, dict(trunk.module.named_parameters()))
         if of is not None:
             model.copy_from(of)
         return model
@@ -147,7 +152,7 @@ class LocalEngine:
             torch.manual_seed(derive(self.seed, "adapter", name))
             params = add_adapter(self._trunk.module, name, spec.rank, spec.alpha)
         self._trunk.adapter = None
-        model = self._new(self._trunk, spec, params, adapter=name)
+        model = self.model_type(self, self._trunk, spec, params, adapter=name)
         if of is not None:
             model.copy_from(of)
         return model
@@ -160,25 +165,15 @@ class LocalEngine:
         nn.init.zeros_(head.bias)
         if spec.trunk == "shared":
             of.is_read = True
-            return self._new(of.trunk, spec, dict(head.named_parameters()), adapter=of.adapter, head=head, shared=SharedStates(of))
+            return self.model_type(
+                self, of.trunk, spec, dict(head.named_parameters()), adapter=of.adapter, head=head, shared=SharedStates(of)
+            )
         make = self._full if of.adapter is None else self._lora
         body = make(name, replace(spec, rank=of.spec.rank, alpha=of.spec.alpha), of)
         read = {id(weight) for weight in body.trunk.base.parameters()}  # a vocabulary projection of its own says nothing about values
         params = {part: weight for part, weight in body.params.items() if id(weight) in read}
         params |= {f"head.{part}": weight for part, weight in head.named_parameters()}
-        return self._new(body.trunk, spec, params, adapter=body.adapter, head=head)
-
-    def _new(
-        self,
-        trunk: Trunk,
-        spec: ModelSpec,
-        params: dict[str, nn.Parameter],
-        *,
-        adapter: str | None = None,
-        head: nn.Linear | None = None,
-        shared: SharedStates | None = None,
-    ) -> LocalModel:
-        return LocalModel(self, trunk, spec, params, adapter=adapter, head=head, shared=shared)
+        return self.model_type(self, body.trunk, spec, params, adapter=body.adapter, head=head)
 
 
 class LocalModel:

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stepwell.engine.local import NOTHING, Budget, LocalEngine, LocalModel, LocalPolicy, Text, added
 from stepwell.engine.policy import check_temperature
 from stepwell.engine.ranks import Ranks
-from stepwell.engine.shared import SharedStates, distinct
-from stepwell.engine.trunk import Trunk
+from stepwell.engine.shared import distinct
 from stepwell.protocols import Loss, ModelSpec, OptimizerSpec
 from stepwell.types import Completion, Floats, Ids, Metrics, Row, Sampling, Tallies
 
@@ -59,17 +58,10 @@ class LeadEngine(LocalEngine):
             self.ranks.answer(None)
         return model
 
-    def _new(
-        self,
-        trunk: Trunk,
-        spec: ModelSpec,
-        params: dict[str, nn.Parameter],
-        *,
-        adapter: str | None = None,
-        head: nn.Linear | None = None,
-        shared: SharedStates | None = None,
-    ) -> LocalModel:
-        return LeadModel(self, trunk, spec, params, adapter=adapter, head=head, shared=shared)
+    @property
+    def model_type(self) -> type[LocalModel]:
+        """Models that hand out shares."""
+        return LeadModel
 
 
 class LeadModel(LocalModel):
