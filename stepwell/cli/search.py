@@ -59,7 +59,9 @@ def search(
     beam: Annotated[
         int | None, typer.Option(metavar="N", help="How many go on after each step of a tree; by default n / 4.", show_default=False)
     ] = None,
-    ahead: Annotated[int, typer.Option(metavar="N", help="Steps that lookahead looks ahead, greedily.")] = 2,
+    ahead: Annotated[
+        int | None, typer.Option(metavar="N", help="Steps that lookahead looks ahead, greedily; by default two.", show_default=False)
+    ] = None,
     separator: Annotated[
         str | None,
         typer.Option(help="What ends a step where a message is the whole solution; by default a blank line.", show_default=False),
@@ -120,8 +122,10 @@ def _methods(text: str) -> tuple[Method, ...]:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
+    if not text:
+        return ()
     try:
-        return tuple(int(part) for part in text.split(",") if part.strip())
+        return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise ConfigError(f"--ns is {text!r}; give whole numbers separated by commas, such as 1,2,4,8,16.") from None
 

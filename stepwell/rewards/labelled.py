@@ -201,13 +201,13 @@ class LabelledReward:
         return metrics
 
     def teach(self, times: int) -> Metrics:
-        """The next updates; each epoch shows every solution once, in an order of its own. Metrics of the last."""
+        """The next updates; each epoch shows every solution once, in an order of its own; its last batch is what is left. Last metrics."""
         metrics: Metrics = {}
         if times > 0 and not self._lessons:
             raise ConfigError("The labelled judge has nothing to learn from; name a file: reward.data=FILE, and hold less of it out.")
         size = min(self._settings.batch, len(self._lessons))
         for _ in range(times):
-            epoch, at = divmod(self._done, max(len(self._lessons) // size, 1))
+            epoch, at = divmod(self._done, -(-len(self._lessons) // size))
             order = generator(self._seed, "labels", epoch).permutation(len(self._lessons))
             metrics = self._reader.teach([self._lessons[i] for i in order[at * size : (at + 1) * size]], self._settings.lr)
             self._done += 1

@@ -18,6 +18,7 @@ TREES: frozenset[Method] = frozenset({"beam", "dvts", "lookahead"})
 SAMPLED: tuple[Method, ...] = tuple(method for method in METHODS if method not in TREES)
 """Chosen from whole answers that were sampled independently of each other."""
 _BRANCHES = 4
+_AHEAD = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class SearchSettings:
         seed: Of sampling; by default the run's.
         beam: How many go on after each step of a tree; of `dvts`, the number of subtrees. By default a quarter of the candidates, so that
             each that goes on is continued four times.
-        ahead: Steps that `lookahead` looks ahead.
+        ahead: Steps that `lookahead` looks ahead; by default two.
         separator: What ends a step within a message, where a message is the whole solution (rollout.turns=1); by default what the judge
             was taught with, or a blank line. Elsewhere a turn is a step.
 
@@ -55,7 +56,7 @@ class SearchSettings:
     temperature: float = 1.0
     seed: int | None = None
     beam: int | None = None
-    ahead: int = 2
+    ahead: int | None = None
     separator: str | None = None
 
     def __post_init__(self) -> None:
@@ -80,6 +81,10 @@ class SearchSettings:
             raise ConfigError(f"The temperature is {self.temperature}; all candidates would be one: give a number above 0.")
         if self.beam is not None:
             self._check_beam(self.beam)
+        if self.ahead is not None and "lookahead" not in self.methods:
+            raise ConfigError(
+                f"ahead is {self.ahead}, and lookahead is not among the methods ({', '.join(self.methods)}); leave it out, or add it."
+            )
         if self.separator == "":
             raise ConfigError("The separator of steps is empty; give the text that ends a step, such as a line break.")
 
@@ -104,3 +109,8 @@ class SearchSettings:
     def width(self, n: int) -> int:
         """How many go on in a tree of n candidates."""
         return self.beam or max(1, n // _BRANCHES)
+
+    @property
+    def looks_ahead(self) -> int:
+        """Steps that `lookahead` looks ahead."""
+        return self.ahead or _AHEAD

@@ -35,7 +35,7 @@ def plan_of(method: Method, n: int, asked: SearchSettings) -> Plan:
     width = asked.width(n)
     if method == "dvts":
         return Plan(n, width, 1)
-    return Plan(n, 1, width, asked.ahead if method == "lookahead" else 0)
+    return Plan(n, 1, width, asked.looks_ahead if method == "lookahead" else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,6 +249,10 @@ def test_every_solution_is_shown_once_in_an_epoch(monkeypatch: pytest.MonkeyPatc
     shown.clear()
     assert resumed.score([group([1])])[0].members[0].confidence == 0.75
     assert shown == second[2:], "three updates were left"
+    shown.clear()
+    uneven = LabelledReward(Seen(model), data, LabelledSettings(lr=0.01, warm=6, batch=3, held_out=0.0))  # type: ignore[arg-type]
+    uneven.score([])
+    assert sorted(shown[:8]) == sorted(shown[8:]) == list(range(8)), "3, 3 and the 2 that are left"
 
 
 @pytest.mark.parametrize(

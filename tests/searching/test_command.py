@@ -43,6 +43,8 @@ def test_a_run_is_searched_with_its_own_judge_in_words_in_json_and_in_files(trai
         (("--n", 4, "--judge", "oracle", "--method", "beam", "--ns", "4", "--beam", 8), "The beam is 8 wide with 4 candidates"),
         (("--method", "best"), "There is no method 'best'"),
         (("--ns", "a"), "--ns is 'a'"),
+        (("--ns", ","), "--ns is ','"),
+        (("--ahead", 3), "ahead is 3, and lookahead is not among the methods"),
         ((), "best_of_n needs a judge"),
         (("--judge", "nowhere"), "nowhere"),
         (("--judge", "oracle", "--aggregate", "product", "--problems", 99), "has 6 tasks and 99 problems"),
