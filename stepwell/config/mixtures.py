@@ -11,7 +11,7 @@ from stepwell.config.judges import EntropyConfig, IntrinsicConfig, LabelledConfi
 from stepwell.config.learned import EnvironmentRewardConfig, ImplicitConfig
 from stepwell.config.settings import CUSTOM, CustomConfig, Settings, kind_of
 
-__all__ = ["JudgeConfig", "MixtureConfig", "TrainedConfig"]
+__all__ = ["AnyJudge", "JudgeConfig", "MixtureConfig", "TrainedConfig"]
 
 
 class TrainedConfig(Settings):
@@ -25,7 +25,7 @@ class TrainedConfig(Settings):
     """The last one, or the best by evaluation."""
 
 
-JudgeConfig = Annotated[
+AnyJudge = (
     Annotated[EnvironmentRewardConfig, Tag("environment")]
     | Annotated[ImplicitConfig, Tag("implicit")]
     | Annotated[InverseConfig, Tag("inverse")]
@@ -36,9 +36,10 @@ JudgeConfig = Annotated[
     | Annotated[EntropyConfig, Tag("entropy")]
     | Annotated[IntrinsicConfig, Tag("intrinsic")]
     | Annotated[TrainedConfig, Tag("trained")]
-    | Annotated[CustomConfig, Tag(CUSTOM)],
-    Discriminator(kind_of),
-]
+    | Annotated[CustomConfig, Tag(CUSTOM)]
+)
+"""Whatever may judge steps; a union that needs a discriminator."""
+JudgeConfig = Annotated[AnyJudge, Discriminator(kind_of)]
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z_]*$")]
 Weight = Annotated[float, Field(allow_inf_nan=False)]

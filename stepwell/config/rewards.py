@@ -6,11 +6,10 @@ from typing import Annotated
 
 from pydantic import Discriminator, Tag
 
-from stepwell.config.inverse import InverseConfig
-from stepwell.config.judges import EntropyConfig, IntrinsicConfig, LabelledConfig, MonteCarloConfig, SoftQConfig, TemporalConfig
+from stepwell.config.judges import MonteCarloConfig
 from stepwell.config.learned import EnvironmentRewardConfig, ImplicitConfig, OutcomeRewardConfig
-from stepwell.config.mixtures import JudgeConfig, MixtureConfig, TrainedConfig
-from stepwell.config.settings import CUSTOM, CustomConfig, kind_of
+from stepwell.config.mixtures import AnyJudge, JudgeConfig, MixtureConfig
+from stepwell.config.settings import kind_of
 
 __all__ = [
     "EnvironmentRewardConfig",
@@ -23,20 +22,7 @@ __all__ = [
 
 
 RewardConfig = Annotated[
-    Annotated[OutcomeRewardConfig, Tag("outcome")]
-    | Annotated[EnvironmentRewardConfig, Tag("environment")]
-    | Annotated[ImplicitConfig, Tag("implicit")]
-    | Annotated[InverseConfig, Tag("inverse")]
-    | Annotated[MonteCarloConfig, Tag("montecarlo")]
-    | Annotated[TemporalConfig, Tag("temporal")]
-    | Annotated[LabelledConfig, Tag("labelled")]
-    | Annotated[SoftQConfig, Tag("soft_q")]
-    | Annotated[EntropyConfig, Tag("entropy")]
-    | Annotated[IntrinsicConfig, Tag("intrinsic")]
-    | Annotated[TrainedConfig, Tag("trained")]
-    | Annotated[MixtureConfig, Tag("mixture")]
-    | Annotated[CustomConfig, Tag(CUSTOM)],
-    Discriminator(kind_of),
+    Annotated[OutcomeRewardConfig, Tag("outcome")] | AnyJudge | Annotated[MixtureConfig, Tag("mixture")], Discriminator(kind_of)
 ]
 
 

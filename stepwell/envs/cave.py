@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepwell.envs.layouts import SPLITS, check_settings, different_tasks, drawn_for
-from stepwell.errors import ConfigError, DataError, EnvironmentFault, nearest
+from stepwell.envs.layouts import check_settings, different_tasks, drawn_for
+from stepwell.envs.splits import FiniteSplits
+from stepwell.errors import ConfigError, DataError, EnvironmentFault
 from stepwell.seeding import generator
 from stepwell.types import JSON, Action, Episode, Invalid, Observation, Reply, Task, Tool, Verdict
 
@@ -167,8 +168,11 @@ class CaveDomain:
 
     def __init__(self, *, seed: int = 0, difficulty: tuple[float, float] = (0.0, 0.5), num_test_tasks: int = 200) -> None:
         check_settings(difficulty, num_test_tasks)
-        self.seed, self.difficulty, self.num_test_tasks = seed, difficulty, num_test_tasks
-        self._finite: dict[str, tuple[Task, ...]] = {}
+        (
+            self.seed,
+            self.difficulty,
+        ) = seed, difficulty
+        self._splits = FiniteSplits("The cave has", lambda split: different_tasks(split, num_test_tasks, difficulty, self.task))
 
     def task(self, difficulty: float, seed: int, split: str) -> Task:
         """The task of this difficulty, seed and split."""
@@ -181,13 +185,7 @@ class CaveDomain:
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of `test` or `validation`, no two alike; none of `train`, whose tasks are generated without end."""
-        if split not in SPLITS:
-            raise ConfigError(f"The cave has no split {split!r}; {nearest(split, SPLITS)}.")
-        if split == "train":
-            return ()
-        if split not in self._finite:
-            self._finite[split] = different_tasks(split, self.num_test_tasks, self.difficulty, self.task)
-        return self._finite[split]
+        return self._splits(split)
 
     def environment(self, task: Task, member: int = 0) -> CaveEnvironment:
         """A walk; all members of a group walk in the same cave."""

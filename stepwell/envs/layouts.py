@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import TypeVar
 
+from stepwell.envs.splits import SPLITS
 from stepwell.errors import ConfigError, nearest
 from stepwell.seeding import derive, generator
 from stepwell.types import Task
@@ -17,7 +18,6 @@ __all__ = ["SPLITS", "check_settings", "different_tasks", "drawn_for", "split_of
 
 Layout = TypeVar("Layout")
 
-SPLITS = ("train", "validation", "test")
 _TENTHS = {0: "test", 1: "test", 2: "validation"}
 _ATTEMPTS = 1000
 _REPEATED = 50

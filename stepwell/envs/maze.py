@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from stepwell.envs.layouts import SPLITS, check_settings, different_tasks, drawn_for
+from stepwell.envs.layouts import check_settings, different_tasks, drawn_for
+from stepwell.envs.splits import FiniteSplits
 from stepwell.errors import ConfigError, DataError, EnvironmentFault, nearest
 from stepwell.seeding import generator
 from stepwell.types import JSON, Action, Episode, Invalid, Observation, Reply, Task, Tool, Verdict
@@ -171,8 +172,8 @@ class MazeDomain:
         check_settings(difficulty, num_test_tasks)
         if view not in get_args(View):
             raise ConfigError(f"The maze's view is {view!r}; {nearest(view, get_args(View))}.")
-        self.seed, self.difficulty, self.num_test_tasks, self.view = seed, difficulty, num_test_tasks, view
-        self._finite: dict[str, tuple[Task, ...]] = {}
+        self.seed, self.difficulty, self.view = seed, difficulty, view
+        self._splits = FiniteSplits("The maze has", lambda split: different_tasks(split, num_test_tasks, difficulty, self.task))
 
     def task(self, difficulty: float, seed: int, split: str) -> Task:
         """The task of this difficulty, seed and split."""
@@ -185,13 +186,7 @@ class MazeDomain:
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of `test` or `validation`, no two alike; none of `train`, whose tasks are generated without end."""
-        if split not in SPLITS:
-            raise ConfigError(f"The maze has no split {split!r}; {nearest(split, SPLITS)}.")
-        if split == "train":
-            return ()
-        if split not in self._finite:
-            self._finite[split] = different_tasks(split, self.num_test_tasks, self.difficulty, self.task)
-        return self._finite[split]
+        return self._splits(split)
 
     def environment(self, task: Task, member: int = 0) -> MazeEnvironment:
         """A walk; all members of a group walk in the same maze."""

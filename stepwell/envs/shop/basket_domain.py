@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from stepwell.envs.shop.axes import FREE, FixedAxes
 from stepwell.envs.shop.basket import BasketShop, ShoppingList
 from stepwell.envs.shop.catalogue import MAX_PRICE, PRICE_STEP, Catalogue
-from stepwell.envs.shop.domain import NO_HASTE, check_settings, distinct_tasks, option_of, words_of
+from stepwell.envs.shop.domain import NO_HASTE, check_settings, distinct_tasks, option_of, potentials, words_of
 from stepwell.envs.shop.lists import ListMaker, list_plan
 from stepwell.envs.shop.store import Store
-from stepwell.envs.shop.tasks import SPLITS
-from stepwell.errors import ConfigError, nearest
+from stepwell.envs.splits import FiniteSplits
+from stepwell.errors import ConfigError
 from stepwell.seeding import generator
 from stepwell.types import Action, Episode, Invalid, Task, Verdict
 
@@ -59,8 +59,7 @@ class BasketDomain:
         self.expert_haste = dict(expert_haste)
         self.store = Store(Catalogue.generate(products, seed))
         self._maker = ListMaker(self.store, items, fee, axes)
-        self._num_test_tasks = num_test_tasks
-        self._finite: dict[str, tuple[Task, ...]] = {}
+        self._splits = FiniteSplits("The shop has", lambda split: distinct_tasks(self.draw, split, num_test_tasks, products))
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -79,13 +78,7 @@ class BasketDomain:
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The lists of `test` or `validation`, no two alike; none of `train`, whose lists are generated without end."""
-        if split not in SPLITS:
-            raise ConfigError(f"The shop has no split {split!r}; {nearest(split, SPLITS)}.")
-        if split == "train":
-            return ()
-        if split not in self._finite:
-            self._finite[split] = distinct_tasks(lambda seed: self.draw(seed, split), self._num_test_tasks, len(self.store.catalogue))
-        return self._finite[split]
+        return self._splits(split)
 
     def environment(self, task: Task, member: int = 0) -> BasketShop:
         """A visit with the list; all members of a group see the same shop."""
@@ -107,10 +100,4 @@ class BasketDomain:
 
     def progress(self, task: Task, actions: Sequence[Action | Invalid], member: int = 0) -> list[float]:
         """`BasketShop.potential` at the start and after each action: what a judge that knows everything would say."""
-        shop = self.environment(task, member)
-        shop.start()
-        potentials = [shop.potential()]
-        for action in actions:
-            shop.step(action)
-            potentials.append(shop.potential())
-        return potentials
+        return potentials(self.environment(task, member), actions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Protocol
 
 from stepwell.envs.shop.axes import FREE, FixedAxes
 from stepwell.envs.shop.catalogue import MAX_PRICE, PRICE_STEP, Catalogue
@@ -12,15 +13,25 @@ from stepwell.envs.shop.goal import Goal
 from stepwell.envs.shop.players import RulePlayer
 from stepwell.envs.shop.shop import Shop
 from stepwell.envs.shop.store import Store
-from stepwell.envs.shop.tasks import SPLITS, Maker
+from stepwell.envs.shop.tasks import Maker
 from stepwell.envs.shop.words import OPTION_VALUES, PLAIN_WORDS, SYNONYMS
+from stepwell.envs.splits import FiniteSplits
 from stepwell.errors import ConfigError, nearest
+from stepwell.protocols import Environment
 from stepwell.seeding import generator
 from stepwell.types import Action, Episode, Invalid, Task, Verdict
 
-__all__ = ["NO_HASTE", "ShopDomain", "check_settings", "distinct_tasks", "option_of", "words_of"]
+__all__ = ["NO_HASTE", "ShopDomain", "Visit", "check_settings", "distinct_tasks", "option_of", "potentials", "words_of"]
 
 NO_HASTE: Mapping[str, float] = MappingProxyType({})
+
+
+class Visit(Environment, Protocol):
+    """An environment that knows how near its end it is."""
+
+    def potential(self) -> float:
+        """In [0, 1]."""
+        ...
 
 
 class ShopDomain:
@@ -58,8 +69,7 @@ class ShopDomain:
         self.expert_haste = dict(expert_haste)
         self.store = Store(Catalogue.generate(products, seed))
         self._maker = Maker(self.store, axes)
-        self._num_test_tasks = num_test_tasks
-        self._finite: dict[str, tuple[Task, ...]] = {}
+        self._splits = FiniteSplits("The shop has", lambda split: distinct_tasks(self.draw, split, num_test_tasks, products))
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -77,13 +87,7 @@ class ShopDomain:
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of `test` or `validation`, no two alike; none of `train`, whose tasks are generated without end."""
-        if split not in SPLITS:
-            raise ConfigError(f"The shop has no split {split!r}; {nearest(split, SPLITS)}.")
-        if split == "train":
-            return ()
-        if split not in self._finite:
-            self._finite[split] = distinct_tasks(lambda seed: self.draw(seed, split), self._num_test_tasks, len(self.store.catalogue))
-        return self._finite[split]
+        return self._splits(split)
 
     def environment(self, task: Task, member: int = 0) -> Shop:
         """A visit to the shop; all members of a group see the same shop."""
@@ -110,13 +114,17 @@ class ShopDomain:
 
     def progress(self, task: Task, actions: Sequence[Action | Invalid], member: int = 0) -> list[float]:
         """`Shop.potential` at the start and after each action: what a judge that knows everything would say."""
-        shop = self.environment(task, member)
-        shop.start()
-        potentials = [shop.potential()]
-        for action in actions:
-            shop.step(action)
-            potentials.append(shop.potential())
-        return potentials
+        return potentials(self.environment(task, member), actions)
+
+
+def potentials(visit: Visit, actions: Sequence[Action | Invalid]) -> list[float]:
+    """How near its end a visit is at the start and after each action."""
+    visit.start()
+    found = [visit.potential()]
+    for action in actions:
+        visit.step(action)
+        found.append(visit.potential())
+    return found
 
 
 def option_of(action: Action) -> str:
@@ -147,15 +155,15 @@ def words_of(catalogue: Catalogue) -> set[str]:
     return {*PLAIN_WORDS, *catalogue.types, *catalogue.attribute_words, *options, *synonyms, *numbers}
 
 
-def distinct_tasks(draw: Callable[[int], Task], number: int, products: int) -> tuple[Task, ...]:
-    """The first `number` tasks of a draw whose instructions differ.
+def distinct_tasks(draw: Callable[[int, str], Task], split: str, number: int, products: int) -> tuple[Task, ...]:
+    """The first `number` tasks that are drawn for a split, by their seeds, and whose instructions differ.
 
     Raises:
         ConfigError: The catalogue of so many products has fewer.
     """
     found: dict[str, Task] = {}
     for seed in range(20 * number + 1):
-        task = draw(seed)
+        task = draw(seed, split)
         found.setdefault(task.prompt, task)
         if len(found) == number:
             return tuple(found.values())
