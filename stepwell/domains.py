@@ -13,7 +13,7 @@ from stepwell.envs.cave import CaveDomain
 from stepwell.envs.interrupt import Events, Interrupted, Plan
 from stepwell.envs.maze import MazeDomain
 from stepwell.envs.questions import Questions, QuestionsDomain
-from stepwell.envs.reasoning import Arithmetic, Countdown, Equations, Family, Gym, Machine, ReasoningDomain, Strings, Words
+from stepwell.envs.reasoning import Arithmetic, Countdown, Equations, Family, Gym, Machine, ReasoningDomain, Recurrence, Strings, Words
 from stepwell.envs.shop import BasketDomain, ShopDomain
 from stepwell.envs.shop.axes import FixedAxes
 from stepwell.envs.shop.basket import BasketShop
@@ -93,7 +93,7 @@ def reasoning_domain(config: ReasoningConfig) -> ReasoningDomain:
     if config.dataset is not None:
         family: Family = Gym(config.dataset, config.threshold)
     else:
-        made: tuple[Family, ...] = (Arithmetic(), Equations(), Countdown(), Words(), Strings(), Machine())
+        made: tuple[Family, ...] = (Arithmetic(), Equations(), Countdown(), Words(), Strings(), Machine(), Recurrence())
         family = next(one for one in made if one.name == config.task)
     settings = {"seed": config.seed, "num_test_tasks": config.test_tasks}
     return ReasoningDomain(family, difficulty=config.difficulty, axes=config.axes, expert_slips=config.expert_slips, **settings)

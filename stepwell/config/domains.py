@@ -179,14 +179,15 @@ class ReasoningConfig(_LayoutSettings):
     """Reasoning tasks whose every step is checked exactly; a line is a step."""
 
     kind: Literal["reasoning"] = "reasoning"
-    task: Literal["arithmetic", "equations", "countdown", "words", "strings", "machine", "gym"] = "arithmetic"
+    task: Literal["arithmetic", "equations", "countdown", "words", "strings", "machine", "recurrence", "gym"] = "arithmetic"
     """`arithmetic`: expressions; `equations`: linear ones in x; `countdown`: numbers and a target, the Game of 24 too (axes.every=1);
-    `words`: stories, in GSM8K's marked form; `strings`: rules that change letters; `machine`: moves from state to state; `gym`: a data set
-    of the package reasoning-gym."""
+    `words`: stories, in GSM8K's marked form; `strings`: rules that change letters; `machine`: moves from state to state;
+    `recurrence`: products modulo a number, each of the one before; `gym`: a data set of the package reasoning-gym."""
     axes: dict[str, int] = Field(default_factory=dict)
     """What makes tasks hard, fixed one by one, such as `{numbers: 4, every: 1}`; what is not named follows the difficulty."""
     expert_slips: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Probability with which the scripted expert gets a line wrong, once in a solution at most: fallible demonstrations."""
+    """Probability with which the scripted expert gets a line wrong, once in a solution at most (in a `recurrence` as often as it comes):
+    fallible demonstrations."""
     dataset: str | None = None
     """With `gym`: the name of the data set, such as `chain_sum`."""
     threshold: Annotated[float, Field(gt=0, le=1)] = 1.0

@@ -1,4 +1,4 @@
-"""Reasoning tasks whose every step is checked: arithmetic, equations, Countdown, words, strings, machines, and those of reasoning-gym."""
+"""Reasoning tasks whose every step is checked: arithmetic, words, games, machines, and those of reasoning-gym."""
 
 from stepwell.envs.reasoning.arithmetic import Arithmetic
 from stepwell.envs.reasoning.countdown import Countdown
@@ -8,6 +8,7 @@ from stepwell.envs.reasoning.family import Family
 from stepwell.envs.reasoning.gym import Gym
 from stepwell.envs.reasoning.labelled import labelled_solutions
 from stepwell.envs.reasoning.machine import Machine
+from stepwell.envs.reasoning.recurrence import Recurrence
 from stepwell.envs.reasoning.references import judge_text, steps_of
 from stepwell.envs.reasoning.strings import Strings
 from stepwell.envs.reasoning.truth import StepTruth, Truth, first_wrong
@@ -22,6 +23,7 @@ __all__ = [
     "Machine",
     "ReasoningDomain",
     "ReasoningEnvironment",
+    "Recurrence",
     "StepTruth",
     "Strings",
     "Truth",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stepwell.envs.layouts import SPLITS, check_settings, different_tasks, drawn_for
-from stepwell.envs.reasoning.family import Axes, Family, Payload, at_difficulty
+from stepwell.envs.reasoning.family import Axes, Family, Payload, Stumbling, at_difficulty
 from stepwell.envs.reasoning.truth import StepTruth, Truth, first_wrong, right, unknown, wrong
 from stepwell.errors import ConfigError, EnvironmentFault, nearest
 from stepwell.seeding import generator
@@ -73,7 +73,8 @@ class ReasoningDomain:
         difficulty: Range from which the finite splits take difficulties, within [0, 1].
         num_test_tasks: Length of `tasks("test")` and of `tasks("validation")`.
         axes: Axes of the family that are fixed; the others follow the difficulty.
-        expert_slips: Probability with which the expert gets a line before the answer wrong, once in a solution at most.
+        expert_slips: Probability with which the expert gets a line before the answer wrong, once in a solution at most; where the
+            family has a `stumble`, as often as that comes.
 
     Success is the right answer, however it was found; `truth` says of each line whether it is right. No two splits share a task.
     """
@@ -140,11 +141,16 @@ class ReasoningDomain:
         return None if lines is None else [Action(_TOOL.name, {_TOOL.arguments[0]: line}) for line in lines]
 
     def _slipping(self, task: Task, lines: list[str] | None) -> list[str] | None:
-        """The expert's solution as it is shown: with the first line wrong that is drawn to be; of a task always the same."""
+        """The expert's solution as it is shown: with the first line wrong that is drawn to be, or all; of a task always the same."""
         if lines is None or not self.expert_slips:
             return lines
         slips = generator("expert slips", task.key).random(len(lines) - 1) < self.expert_slips
-        return self.wrong_solution(task, int(slips.argmax()), 0) if slips.any() else lines
+        if not slips.any():
+            return lines
+        if isinstance(self.family, Stumbling):
+            at = [int(one) for one in slips.nonzero()[0]]
+            return _with_answer(self.family.stumble(task.payload, at, generator("stumble", task.key)))
+        return self.wrong_solution(task, int(slips.argmax()), 0)
 
     def solution(self, task: Task) -> list[str] | None:
         """The expert's lines, the answer's among them."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from stepwell.envs.reasoning.truth import StepTruth
 from stepwell.errors import ConfigError, DataError, nearest
 from stepwell.types import JSON
 
-__all__ = ["Axes", "Family", "Payload", "as_written", "at_difficulty", "number_in", "text_in", "whole_numbers_in"]
+__all__ = ["Axes", "Family", "Payload", "Stumbling", "as_written", "at_difficulty", "number_in", "text_in", "whole_numbers_in"]
 
 Payload = Mapping[str, JSON]
 Axes = Mapping[str, int]
@@ -63,6 +63,15 @@ class Family(Protocol):
 
     def possible(self, payload: Payload, lines: Sequence[str]) -> tuple[str, ...] | None:
         """All lines that could come next and are no nonsense, where they can be listed."""
+        ...
+
+
+@runtime_checkable
+class Stumbling(Protocol):
+    """A family whose expert can go on from a wrong line as from any, so that several lines of one solution may be wrong."""
+
+    def stumble(self, payload: Payload, at: Collection[int], rng: np.random.Generator) -> list[str]:
+        """The expert's lines with these wrong, each found from the line before it; the last is the answer's text."""
         ...
 
 

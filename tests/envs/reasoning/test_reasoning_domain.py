@@ -17,6 +17,7 @@ from stepwell.envs.reasoning import (
     Family,
     Machine,
     ReasoningDomain,
+    Recurrence,
     Strings,
     Truth,
     Words,
@@ -29,8 +30,9 @@ from stepwell.step_labels import read_step_labels
 from stepwell.testing import check_environment
 from stepwell.types import Action, Ending, EndingKind, Episode, Invalid, Stop, Turn, Verdict
 
-FAMILIES: tuple[Family, ...] = (Arithmetic(), Equations(), Countdown(), Words(), Strings(), Machine())
+FAMILIES: tuple[Family, ...] = (Arithmetic(), Equations(), Countdown(), Words(), Strings(), Machine(), Recurrence())
 MOVES = {"table": "ac ba cb", "begin": "a", "moves": 3}
+TIMES = {"start": 7, "factor": 3, "modulus": 11, "moves": 2}
 LEVELS = (0.0, 0.5, 1.0)
 
 
@@ -129,6 +131,12 @@ SUM = {"expression": "(3 + 4) * 5 - 6"}
         (Machine(), MOVES, ["a to c", "b to a"], "rw"),
         (Machine(), MOVES, ["so a to c", "a to c", "c to b", "b to a", "a to c"], "urrrw"),
         (Machine(), MOVES, ["a to c", "c to b", "b to a", "answer: b"], "rrrw"),
+        (Recurrence(), TIMES, ["3 * 7 = 10", "3 * 10 = 8", "answer: x = 8."], "rrr"),
+        (Recurrence(), TIMES, ["3 * 7 = 21", "answer: 8"], "wu"),
+        (Recurrence(), TIMES, ["3 * 7 = 10", "2 * 10 = 9", "answer: 8"], "rwu"),
+        (Recurrence(), TIMES, ["3 * 7 = 10", "3 * 8 = 2"], "rw"),
+        (Recurrence(), TIMES, ["so 3 * 7 = 10", "3 * 7 = 10", "3 * 10 = 8", "3 * 8 = 2"], "urrw"),
+        (Recurrence(), TIMES, ["3 * 7 = 10", "3 * 10 = 8", "answer: 10"], "rrw"),
         (Strings(), {"letters": "cab", "rules": ["reverse", "sort"]}, ["reverse: b a c", "abc", "answer: a b c"], "rrr"),
         (Strings(), {"letters": "cab", "rules": ["reverse", "sort"]}, ["a b c", "a b c"], "wu"),
         (
@@ -239,9 +247,41 @@ def test_a_fallible_expert_slips_as_often_as_it_is_said_and_always_in_the_same_p
     assert max(firsts) <= 3, "the answer is what the lines before it say"
 
 
+def test_the_expert_of_a_recurrence_may_slip_in_every_line_and_goes_on_from_what_it_found() -> None:
+    domain = ReasoningDomain(Recurrence(), axes={"moves": 4, "modulus": 97}, expert_slips=0.25)
+    slipped, solved = [], []
+    for seed in range(300):
+        task = domain.task(0.5, seed, "train")
+        lines = [action.arguments["line"] for action in domain.expert(task) or ()]
+        factor, modulus = int(task.payload["factor"]), int(task.payload["modulus"])  # type: ignore[arg-type]
+        equations = [tuple(int(word) for word in line.split()[::2]) for line in lines[:-1]]
+        assert [said for _, _, said in equations] == [now for _, now, _ in equations[1:]] + [int(lines[-1].split()[-1])]
+        slipped.append([said != factor * now % modulus for _, now, said in equations])
+        solved.append(domain.family.answers(task.payload, lines[-1].removeprefix("answer: ")))
+        assert solved[-1] or any(slipped[-1])
+    assert np.mean(slipped, 0) == pytest.approx([0.25] * 4, abs=0.08), "each line anew, also behind a wrong one"
+    assert np.mean([sum(one) > 1 for one in slipped]) == pytest.approx(1 - 0.75**4 - 4 * 0.25 * 0.75**3, abs=0.08)
+    assert np.mean(solved) == pytest.approx(0.75**4, abs=0.08), "one mistake is never undone by right lines, two hardly ever"
+
+
+def test_a_wrong_path_of_a_recurrence_never_meets_the_right_one() -> None:
+    """Brute force: a product by the factor maps no two residues to one, for every task of a small domain."""
+    domain = ReasoningDomain(Recurrence(), axes={"moves": 3})
+    for seed in range(40):
+        task = domain.task(seed / 39, seed, "train")
+        factor, modulus = int(task.payload["factor"]), int(task.payload["modulus"])  # type: ignore[arg-type]
+        assert len({factor * x % modulus for x in range(modulus)}) == modulus
+        right = domain.solution(task)
+        assert right is not None and factor * int(task.payload["start"]) % modulus != task.payload["start"]  # type: ignore[arg-type]
+        for at in range(3):
+            assert domain.wrong_solution(task, at, seed)[-1] != right[-1]
+    with pytest.raises(DataError, match="start 7, factor 22, modulus 11 and 2 moves"):
+        Recurrence().ask({**TIMES, "factor": 22})
+
+
 def test_settings_make_the_domain() -> None:
-    for name in ("arithmetic", "equations", "countdown", "words", "strings", "machine"):
-        made = build_domain(ReasoningConfig(task=name, axes={}))  # type: ignore[arg-type]
+    for name in ("arithmetic", "equations", "countdown", "words", "strings", "machine", "recurrence"):
+        made = build_domain(ReasoningConfig(task=name, axes={}))
         assert isinstance(made, ReasoningDomain) and made.family.name == name
     game = build_domain(load_domain("reasoning", ["task=countdown", "axes={numbers: 4, every: 1}"]))
     payload = game.task(0.0, 0, "train").payload
