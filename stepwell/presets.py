@@ -46,10 +46,29 @@ def smoke() -> Tree:
 
 
 def shop() -> Tree:
-    """The generated shop in full: harder tasks, a larger model, hours on two cores."""
+    """The agent system that `stepwell ablate shop` takes apart: judge, curriculum and alarms in the generated shop. A minute on one core."""
     tree = quick()
     tree |= {
         "name": "shop",
+        "steps": 10,
+        "domain": {**tree["domain"], "test_tasks": 100},
+        "engine": {**tree["engine"], "threads": 1},
+        "cloning": {**tree["cloning"], "steps": 400},
+        "rollout": {**tree["rollout"], "groups": 8, "turns": 8, "max_tokens": 12},
+        "reward": {**tree["reward"], "pay": "success"},
+        "optimizer": {**tree["optimizer"], "lr": 3e-4},
+        "curriculum": {"kind": "entropy", "bins": 5, "visits": 2},
+        "alarms": {"action": "log", "window": 3},
+        "evaluation": {"every": 2, "episodes": 100, "during": 32, "how": "sampled"},
+    }
+    return tree
+
+
+def shop_large() -> Tree:
+    """The generated shop with harder tasks and a larger model: many hours on two cores. Its settings have not been tuned."""
+    tree = quick()
+    tree |= {
+        "name": "shop-large",
         "steps": 1000,
         "domain": {"kind": "shop", "products": 5000, "difficulty": (0.0, 1.0), "test_tasks": 500},
         "engine": {"kind": "tiny", "width": 192, "feedforward": 512, "max_length": 1024},
@@ -188,6 +207,7 @@ PRESETS: Mapping[str, Callable[[], Tree]] = {
     "default": default,
     "qwen3-4b": qwen3_4b,
     "shop": shop,
+    "shop-large": shop_large,
     "webshop": webshop,
     "webshop-smollm": webshop_smollm,
     "judge": judge,

@@ -48,6 +48,11 @@ def test_the_variants_have_the_ideas_that_they_are_named_after(study: ModuleType
     assert same == oracle  # all else is the full system's
 
 
+def test_the_preset_shop_is_what_the_study_of_single_products_runs(study: ModuleType, tmp_path: Path) -> None:
+    """So that `stepwell ablate shop --seeds 50,51,52,53,54` repeats its six variants."""
+    assert load("shop", ["name=singles"]) == study.plan_of("singles", [0], tmp_path).base
+
+
 def test_the_seeds_that_are_reported_chose_no_setting(study: ModuleType) -> None:
     used = {0, 1, 3, 4, *range(6, 25), 40}
     for world in study.WORLDS.values():
