@@ -14,7 +14,7 @@ from stepwell.errors import ConfigError, nearest
 from stepwell.seeding import derive, generator
 from stepwell.types import Task
 
-__all__ = ["SPLITS", "check_settings", "different_tasks", "drawn_for", "split_of"]
+__all__ = ["check_settings", "different_tasks", "drawn_for", "split_of"]
 
 Layout = TypeVar("Layout")
 

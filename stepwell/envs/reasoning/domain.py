@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from stepwell.envs.layouts import SPLITS, check_settings, different_tasks, drawn_for
+from stepwell.envs.layouts import check_settings, different_tasks, drawn_for
 from stepwell.envs.reasoning.family import Axes, Family, Payload, Stumbling, at_difficulty
 from stepwell.envs.reasoning.truth import StepTruth, Truth, first_wrong, right, unknown, wrong
-from stepwell.errors import ConfigError, EnvironmentFault, nearest
+from stepwell.envs.splits import FiniteSplits
+from stepwell.errors import ConfigError, EnvironmentFault
 from stepwell.seeding import generator
 from stepwell.types import JSON, Action, Episode, Invalid, Observation, Reply, Task, Tool, Verdict
 
@@ -91,10 +92,10 @@ class ReasoningDomain:
     ) -> None:
         check_settings(difficulty, num_test_tasks)
         self.expert_slips = expert_slips
-        self.family, self.seed, self.difficulty, self.num_test_tasks = family, seed, difficulty, num_test_tasks
+        self.family, self.seed, self.difficulty = family, seed, difficulty
         self.axes: Mapping[str, int] = dict(axes or {})
         at_difficulty(family, 0.0, self.axes)
-        self._finite: dict[str, tuple[Task, ...]] = {}
+        self._splits = FiniteSplits("Reasoning tasks have", lambda split: different_tasks(split, num_test_tasks, difficulty, self.task))
 
     def task(self, difficulty: float, seed: int, split: str) -> Task:
         """The task of this difficulty, seed and split."""
@@ -108,13 +109,7 @@ class ReasoningDomain:
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of `test` or `validation`, no two alike; none of `train`, whose tasks are generated without end."""
-        if split not in SPLITS:
-            raise ConfigError(f"Reasoning tasks have no split {split!r}; {nearest(split, SPLITS)}.")
-        if split == "train":
-            return ()
-        if split not in self._finite:
-            self._finite[split] = different_tasks(split, self.num_test_tasks, self.difficulty, self.task)
-        return self._finite[split]
+        return self._splits(split)
 
     def environment(self, task: Task, member: int = 0) -> ReasoningEnvironment:
         """A solution to be written; all members of a group have the same task."""
