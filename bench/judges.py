@@ -2,6 +2,7 @@
 that a ratio is of one moment.
 
     python bench/judges.py [--steps 10] [--only labelled,temporal]       step times, tiny model, generated shop
+    python bench/judges.py --processor                                   the same in processor time, one thread
     python bench/judges.py --memory [--model smollm2-135m-instruct]      memory of policy, judge and reference, each in a process of its own
 
 Prints, for each judge, the median of step time over the median of the outcome-only step (`ratio`; `limit` is what the project aims at: 1.1
@@ -10,6 +11,8 @@ for a head on the policy's hidden states, 1.75 for a second model), and the peak
 The policy's learning rate is next to nothing, so that every arm plays the same episodes at the same step. `ratio` counts as a judge's cost
 that it lets more episodes pull at the policy. `own_ratio` does not: it is the median of a step's time over the same step's without
 scoring and the judge's learning. `score_s` and `learn_s` are the medians of these two.
+
+On a machine that others use, say --processor: the seconds are then those that this process has computed, on one thread.
 """
 
 from __future__ import annotations
@@ -21,13 +24,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from stepwell.build import build
 from stepwell.configure import load
-from stepwell.trainer import StepResult
+from stepwell.protocols import Saveable
+from stepwell.trainer import StepResult, Trainer
+from stepwell.types import JSON
 
 HEAD, SECOND, MEMORY = 1.1, 1.75, 1.3
 STILL = ["optimizer.lr=1e-12"]
@@ -77,11 +85,38 @@ class Laps(NamedTuple):
     learn_s: float
 
 
-def steps(settings: list[str], warm: int) -> Iterator[StepResult]:
-    """The steps of reinforcement learning of `quick` after a short warm start."""
+class Start(NamedTuple):
+    """A policy after a short warm start, the same for every kind: how far its trainer is, and where its weights lie."""
+
+    state: dict[str, JSON]
+    weights: Path
+
+    def load(self, models: Mapping[str, Saveable]) -> None:
+        """Gives a trainer the weights."""
+        models["policy"].load(self.weights)
+
+
+def trainer_of(settings: list[str], warm: int) -> Trainer:
+    """That of `quick`, with a judge."""
     shared = [] if "reward.kind=outcome" in settings else COMMON
-    trainer = build(load("quick", [*settings, *shared, *STILL, f"cloning.steps={warm}", "steps=1000"])).trainer
-    return (result for result in trainer.run() if result.phase == "learn")
+    return build(load("quick", [*settings, *shared, *STILL, f"cloning.steps={warm}", "steps=1000"])).trainer
+
+
+def warmed(warm: int, folder: Path) -> Start:
+    """Clones demonstrations, so that groups are mixed."""
+    trainer = trainer_of(KINDS["outcome"][1], warm)
+    steps = trainer.run()
+    for _ in range(warm):
+        next(steps)
+    trainer.models()["policy"].save(folder)
+    return Start(trainer.state(), folder)
+
+
+def steps_of(settings: list[str], warm: int, start: Start) -> Iterator[StepResult]:
+    """The steps of reinforcement learning from there."""
+    trainer = trainer_of(settings, warm)
+    trainer.restore(start.state, start.load)
+    return trainer.run()
 
 
 def times(num_steps: int, warm: int, only: list[str]) -> dict[str, dict[str, float | None]]:
@@ -91,7 +126,8 @@ def times(num_steps: int, warm: int, only: list[str]) -> dict[str, dict[str, flo
         labels.write_text("\n".join(map(json.dumps, LABELS)), encoding="utf-8")
         chosen = {name: kind for name, kind in KINDS.items() if not only or name == "outcome" or name.split()[0] in only or name in only}
         data = {name: [f"reward.data={labels}"] if name.startswith("labelled") else [] for name in chosen}
-        arms = {name: steps([*settings, *data[name]], warm) for name, (_, settings) in chosen.items()}
+        start = warmed(warm, Path(folder) / "policy")
+        arms = {name: steps_of([*settings, *data[name]], warm, start) for name, (_, settings) in chosen.items()}
         laps: dict[str, list[Laps]] = {name: [] for name in arms}
         for number in range(num_steps + 1):
             for name, arm in arms.items():
@@ -140,10 +176,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warm", type=int, default=300, help="demonstration steps before, so that groups are mixed")
     parser.add_argument("--only", default="", help="kinds, separated by commas")
+    parser.add_argument("--processor", action="store_true", help="processor time on one thread in place of the clock")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--model", default="smollm2-135m-instruct", help='of --memory; "" is the tiny model')
     parser.add_argument("--place", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.processor:
+        torch.set_num_threads(1)
+        time.perf_counter = time.process_time
     if args.place:
         print(peak_mib(args.place, args.model))
     elif args.memory:

@@ -16,7 +16,7 @@ from stepwell.engine.batch import episode_rows, join
 from stepwell.errors import ConfigError, nearest
 from stepwell.losses import DiscriminatorLoss, InverseLoss, InverseQLoss, LogRatio, Scalar
 from stepwell.losses.inverse import Total, Weights
-from stepwell.protocols import Loss, Model, Saveable
+from stepwell.protocols import Loss, Model, Policy, Saveable
 from stepwell.rewards.confidence import Confidence, pair_accuracy
 from stepwell.rewards.examples import Drawn, Examples
 from stepwell.rewards.outcome import Pay, paid
@@ -103,9 +103,14 @@ class InverseSettings:
         return InverseLoss(self.reader().form, self.weights, self.temper, self.total)
 
     @property
-    def reads_policy(self) -> bool:
-        """Whether the loss reads the policy's log-probs."""
-        return (self.objective, self.logit) == ("discriminator", "airl") or (self.objective == "irl" and self.weights != "uniform")
+    def weighs(self) -> bool:
+        """Whether the loss weighs the policy's episodes by how likely they were when they were sampled."""
+        return self.objective == "irl" and self.weights != "uniform"
+
+    @property
+    def asks_policy(self) -> bool:
+        """Whether the loss reads what the policy says of all episodes, experts' too."""
+        return self.objective == "discriminator" and self.logit == "airl"
 
 
 class _Heard(NamedTuple):
@@ -126,8 +131,9 @@ class InverseReward:
     log-ratio to itself, says exactly 0 at first.
 
     Sources: rePIRL, arXiv 2602.07832; ReGAIL, arXiv 2510.01857; InversePRM in arXiv 2502.10325. Differs from rePIRL's code: the head is
-    linear and is read once a step (its tokens, where a step is one token), weights are normalised over the batch and by default
-    those of a step's average, and the policy's log-probs are the trainer's.
+    linear and is read once a step (its tokens, where a step is one token), weights are normalised over the batch, and by default
+    those of a step's average. Importance weights divide by the probability with which the sampler drew, so episodes of several versions of
+    the policy, and of a sampler that rounds otherwise than the trainer, are weighed right; `logit="airl"` asks the trainer.
 
     A batch without an episode of one of the two kinds teaches nothing. A step of which the judge says no number, or of which it is not
     asked (without tokens; with `iq` the last of an episode that was cut), is unscored.
@@ -175,7 +181,7 @@ class InverseReward:
         time: no demonstrations are drawn for them, and the policy is not asked.
 
         Raises:
-            StaleWeightsError: The policy is asked about turns that another version of it sampled.
+            StaleWeightsError: The policy is asked (a moving reference, or `airl`) about turns that another version of it sampled.
         """
         played = [e for group in groups for e in group.members if not e.failed and e.num_tokens]
         self._learns = bool(self._settings.updates) and not (self._learnt and all(id(episode) in self._heard for episode in played))
@@ -201,20 +207,19 @@ class InverseReward:
         return _Heard(episode, steps, rows, rewards_S if clip is None else np.clip(rewards_S, -clip, clip), known_S)
 
     def _columns(self, episodes: Sequence[Episode], played: Sequence[Episode]) -> list[Columns]:
-        """The policy's and the reference's log-probs of all sampled tokens, as far as they are read.
+        """What policy and reference say about all sampled tokens, as far as it is read.
 
         What was played is asked by itself, as the judge is: in the same micro-batches, equal models say equal numbers to the last bit.
         """
-        nothing = [np.full(episode.num_tokens, np.nan) for episode in episodes]
-        per_episode = [episode_rows(episode) for episode in episodes]
-        rows, counts = [row for made in per_episode for row in made], [len(made) for made in per_episode]
-        policy_T = ref_T = nothing
+        policy_T = ref_T = [np.full(episode.num_tokens, np.nan) for episode in episodes]
         if self._reference is not None:
-            ref_T = join(self._reference.of(played).logprobs(rows), counts)
-        if self._settings.reads_policy and self._learns:
+            ref_T = _said(self._reference.of(played), episodes)
+        if self._settings.weighs and episodes is played:
+            policy_T = [episode.logprobs_T for episode in episodes]
+        if self._settings.asks_policy and self._learns:
             is_there = self._reference is not None and not self._reference.is_frozen
-            remedy = "score before the policy is updated, or use weights that do not read the policy (uniform)."
-            policy_T = ref_T if is_there else join(present_policy(self._policy, played, remedy).logprobs(rows), counts)
+            remedy = "score before the policy is updated, or use a logit that does not read the policy (f)."
+            policy_T = ref_T if is_there else _said(present_policy(self._policy, played, remedy), episodes)
         return [Columns(p, r) for p, r in zip(policy_T, ref_T, strict=True)]
 
     def _attach(self, episode: Episode) -> Scored:
@@ -314,6 +319,12 @@ class InverseReward:
         shown = state["shown"]
         assert isinstance(shown, int)
         self._shown = shown
+
+
+def _said(speaker: Policy, episodes: Sequence[Episode]) -> list[Floats]:
+    """Log-probs of each episode's sampled tokens. [T] each"""
+    per_episode = [episode_rows(episode) for episode in episodes]
+    return join(speaker.logprobs([row for made in per_episode for row in made]), [len(made) for made in per_episode])
 
 
 def check_experts(settings: InverseSettings, examples: Examples | None) -> None:

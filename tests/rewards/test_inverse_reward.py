@@ -350,19 +350,53 @@ def test_a_judge_that_says_no_number_leaves_steps_unscored_and_counts_them() -> 
 
 
 def test_one_version_of_the_policy_is_asked_at_a_time() -> None:
-    """U15: importance weights are the present policy's; where it is not asked, any version may be judged."""
-    made = world()
+    """U15: who is asked about a batch must have sampled it; where only what the sampler said is read, any version may be judged."""
+    made, moving = world(), world("full")
     groups = made.play(1)
-    asks, moving, never = made.reward(), world("full"), made.reward(weights="uniform")
+    asks, weighs = made.reward(objective="discriminator", logit="airl"), made.reward()
     move(made.policy, groups)
-    with pytest.raises(StaleWeightsError, match=r"turns of policy version 0, and the policy is now version 1; score before.*\(uniform\)"):
+    with pytest.raises(StaleWeightsError, match=r"turns of policy version 0, and the policy is now version 1; score before.*read.*\(f\)"):
         asks.score(groups)
-    never.learn(never.score(groups))
+    assert weighs.learn(weighs.score([*groups, *made.play(1)]))["judge/ess"] > 1.0
     reward = moving.reward(reference="moving")
     groups = moving.play(1)
     move(moving.policy, groups)
     with pytest.raises(StaleWeightsError, match="with reference=moving all must be the same"):
         reward.score(groups)
+
+
+@pytest.mark.parametrize("model", ["shared", "own", "full"])
+def test_episodes_are_weighed_by_how_they_were_sampled_and_the_policy_is_not_asked(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of demonstrations no log-prob is read; the policy's own are the sampler's, which are the trainer's but for rounding."""
+    made = world(model)
+    groups = made.play(3)
+    trainers = made.policy.snapshot()
+    said = {id(e): np.concatenate(trainers.logprobs(episode_rows(e))) for group in groups for e in group.members}
+    caught: list[list[Row]] = []
+    backward = made.judge.backward
+
+    def watched(rows: Sequence[Row], loss: Loss) -> dict[str, float]:
+        caught.append(list(rows))
+        return backward(rows, loss)
+
+    def refuse(rows: Sequence[Row], want: frozenset[str] = frozenset()) -> list[dict[str, np.ndarray]]:
+        raise AssertionError("The policy was asked.")
+
+    made.judge.backward = watched  # type: ignore[method-assign]
+    reward = made.reward(correct="policy", lr=1e-2)
+    monkeypatch.setattr(made.policy, "say", refuse)
+    metrics = reward.learn(reward.score(groups))
+    (rows,) = caught
+    assert all(np.isnan(row.old_logprobs).all() for row in rows if row.label == 1.0)
+    own = [row.old_logprobs for row in rows if row.label == 0.0]
+    for found, episode in zip(own, (e for group in groups for e in group.members), strict=True):
+        parts = by_token(episode) if model == "full" else by_turn(episode)
+        np.testing.assert_array_equal(found, np.add.reduceat(episode.logprobs_T, parts.start_S))
+        np.testing.assert_allclose(found, np.add.reduceat(said[id(episode)], parts.start_S), atol=1e-5)
+    share = np.array([-found.sum() / len(found) for found in own])  # all rewards are 0 yet
+    share = np.exp(share) / np.exp(share).sum()
+    assert metrics["judge/ess"] == pytest.approx(1.0 / (share**2).sum(), rel=1e-5)
+    assert metrics["judge/ess"] < len(own) - 0.01
 
 
 def test_what_was_not_scored_last_cannot_be_learnt() -> None:

@@ -29,7 +29,7 @@ Judge = Callable[[LocalModel, LocalModel], RewardLearner]
 JUDGES: dict[str, Judge] = {
     "temporal": lambda head, policy: TemporalReward(head, TemporalSettings(lr=0.1, updates=3)),
     "temporal, every token a step": lambda head, policy: TemporalReward(head, TemporalSettings(lr=0.1), by_token),
-    "inverse": lambda head, policy: InverseReward(head, policy, InverseSettings(lr=0.1, updates=2, weights="uniform")),
+    "inverse": lambda head, policy: InverseReward(head, policy, InverseSettings(lr=0.1, updates=2)),
     "critic": lambda head, policy: Critic(OutcomeReward("success"), head, GAE(), CriticSettings(lr=0.1, updates=3)),
 }
 
