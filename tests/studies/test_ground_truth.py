@@ -302,6 +302,44 @@ def test_tuning_chooses_the_largest_area(tmp_path: Path) -> None:
     assert read_all(folder) and set(plan.TUNING_SEEDS).isdisjoint(plan.SEEDS)
 
 
+def test_the_map_is_a_whole_factorial_and_its_plane_of_groups_of_eight_comes_first() -> None:
+    """Cells of `common` have the settings of `rare`, those of other sizes the settings of 8."""
+    trails = [cell for cell in plan.MAP if cell.forgiven == 0.5]
+    assert len(set(plan.MAP)) == len(plan.MAP) == 5 * 3 * 2 * 3 + 1
+    assert {(c.horizon, c.outcome, c.noise, c.size) for c in trails} == {
+        (h, o, n, g) for h in (4, 8, 16, 32, 64) for o in ("graded", "common", "rare") for n in (0.0, 0.4) for g in (4, 8, 16)
+    }
+    assert all(c.size == 8 and c.horizon < 64 for c in trails[:24])
+    assert all(c.size != 8 and c.horizon == 8 for c in trails[24:36])
+    assert all(c.size == 8 and c.horizon == 64 for c in trails[36:42])
+    assert plan.anchor_of(Cell(16, "common", 0.4, 4)) == Cell(8, "rare", 0.4)
+
+
+def test_savings_of_a_factor_are_geometric_means_over_whole_levels_alone(tmp_path: Path) -> None:
+    """All cells of 4 and 8 steps in groups of 8, where one outcome-only arm needs 40 and 80 episodes and the oracle 10; one cell of 16."""
+    line = {"area": 0.5, "success": [0.0, 0.8]}
+
+    def arms(episodes: float) -> dict[str, object]:
+        others = {name: {**line, "episodes": [0, at]} for name, at in (("oracle", 10.0), ("implicit", 80.0), ("labelled", 20.0))}
+        return {"grpo": {**line, "episodes": [0, episodes]}, **others}
+
+    cells = [cell for cell in plan.MAP if cell.size == 8 and cell.horizon in (4, 8) and cell.forgiven] + [Cell(16, "graded", 0.0)]
+    (tmp_path / "results" / "map").mkdir(parents=True)
+    for cell in cells:
+        path = tmp_path / "results" / "map" / f"{cell.name}-s0.json"
+        path.write_text(json.dumps(arms(10.0 * cell.horizon)), encoding="utf-8")
+    write_report(tmp_path, parts.Scale())
+    table = (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert (
+        "| steps | 4 | 6 | 4.00 | 0.50 | 2.00 |\n| steps | 8 | 6 | 8.00 | 1.00 | 4.00 |\n| outcome | graded | 4 | 5.66 | 0.71 | 2.83 |"
+        in table
+    )
+    assert "| noise | 0.4 | 6 | 5.66 |" in table
+    assert "\n| steps | 16 |" not in table
+    assert "\n| group |" not in table
+    assert table.index("| trail | 16 | graded | 0 | 8 |") < table.index("| trail | 4 | common | 0 | 8 |")
+
+
 def test_every_judge_of_the_library_that_needs_no_text_is_here() -> None:
     assert set(JUDGES) >= {
         "istar",

@@ -16,10 +16,14 @@ __all__ = [
     "ANCHORS",
     "ARMS",
     "EFFICIENCY",
+    "HORIZONS",
     "MAP",
     "MAP_ARMS",
+    "NOISES",
+    "OUTCOMES",
     "QUALITY",
     "SEEDS",
+    "SIZES",
     "TUNING_SEEDS",
     "anchor_of",
     "judge_settings",
@@ -93,20 +97,27 @@ EFFICIENCY = (Cell(8, "graded", 0.4), Cell(8, "rare", 0.0), Cell(12, "rare", 0.0
 MAP_ARMS = ("grpo", "gigpo", "oracle", "implicit", "repirl_own", "temporal", "labelled", "repirl")
 
 
+HORIZONS = (4, 8, 16, 32, 64)
+OUTCOMES: tuple[Outcome, ...] = ("graded", "common", "rare")
+NOISES = (0.0, 0.4)
+SIZES = (8, 4, 16)
+
+
 def _map() -> list[Cell]:
-    """All cells of the map, those that matter most first."""
-    outcomes: tuple[Outcome, ...] = ("rare", "graded")
-    cells = [Cell(8, o, n) for n in (0.0, 0.4) for o in outcomes]
-    cells += [Cell(16, o, n) for n in (0.0, 0.4) for o in outcomes]
-    cells += [Cell(4, o, n) for n in (0.0, 0.4) for o in outcomes]
-    cells += [Cell(8, "common", n) for n in (0.0, 0.4)]
-    cells += [Cell(8, "graded", 0.4, size) for size in (4, 16)]
-    cells += [Cell(32, o, 0.0) for o in outcomes]
-    cells += [Cell(8, "rare", 0.0, size) for size in (4, 16)]
-    cells += [Cell(8, "rare", 0.0, forgiven=0.0), Cell(64, "rare", 0.0)]
-    cells += [Cell(16, "common", n) for n in (0.0, 0.4)]
-    cells += [Cell(32, o, 0.4) for o in outcomes]
-    return cells
+    """Every horizon with every outcome, noise and size of group, those that matter most first, and one trail that forgives nothing.
+
+    First all but the longest horizon in groups of 8, then the other sizes at 8 steps, then 64 steps, then the other sizes elsewhere.
+    """
+    whole = [Cell(h, o, n, size) for size, h, o, n in product(SIZES, HORIZONS, OUTCOMES, NOISES)]
+    return [*sorted(whole, key=_turn), Cell(8, "rare", 0.0, forgiven=0.0)]
+
+
+def _turn(cell: Cell) -> int:
+    """When a cell's turn comes: cells of one turn keep their order."""
+    usual, longest = cell.size == 8, cell.horizon == 64
+    if usual:
+        return 2 if longest else 0
+    return 1 if cell.horizon == 8 else 4 if longest else 3
 
 
 MAP = tuple(_map())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -110,11 +111,11 @@ def _curves(cells: Sequence[CellRuns], budget: int, path: Path) -> None:
 
 
 def _map(cells: Sequence[CellRuns], path: Path) -> None:
-    """Heat maps of savings: outcome, noise and group size down, horizon across."""
-    rows = list(dict.fromkeys((r.cell.outcome, r.cell.noise, r.cell.size, r.cell.forgiven) for r in cells if r.cell.kind == "trail"))
+    """Heat maps of savings: outcome, noise and group size down, horizon across; grey was not run."""
+    rows = list(dict.fromkeys(_down(r.cell) for r in cells if r.cell.kind == "trail"))
     if not rows:
         return
-    rows.sort(key=lambda row: (("graded", "common", "rare").index(row[0]), row[3], row[2], row[1]))
+    rows.sort(key=lambda row: (-row[3], ("graded", "common", "rare").index(row[0]), row[1], row[2]))
     columns = sorted({runs.cell.horizon for runs in cells})
     panels: list[tuple[str, Callable[[CellRuns], Arm | None]]] = [
         ("oracle", lambda runs: runs.arms.get("oracle")),
@@ -129,13 +130,17 @@ def _map(cells: Sequence[CellRuns], path: Path) -> None:
             arm = pick(runs)
             if arm is None:
                 continue
-            at = (rows.index((runs.cell.outcome, runs.cell.noise, runs.cell.size, runs.cell.forgiven)), columns.index(runs.cell.horizon))
+            at = (rows.index(_down(runs.cell)), columns.index(runs.cell.horizon))
             saving = runs.saving(arm)
             grid[at] = saving.value
             name = "" if title == "oracle" else f"\n{arm.name}"
             text = f"{'>' if saving.is_bound else ''}{saving.value:.1f}{name}"
             axis.text(at[1], at[0], text, ha="center", va="center", fontsize=6.5, color=_ink(saving.value))
         image = axis.imshow(np.log2(np.clip(grid, _LEAST, _MOST)), cmap="RdBu", vmin=-4, vmax=4, aspect="auto")
+        axis.set_facecolor("0.88")
+        for edge, (one, other) in enumerate(pairwise(rows)):
+            if one[:2] != other[:2]:  # Another outcome or noise begins.
+                axis.axhline(edge + 0.5, color="black", lw=1.0 if one[0] != other[0] or one[3] != other[3] else 0.4)
         axis.set(title=title, xlabel="steps of an episode")
         axis.set_xticks(range(len(columns)), [str(c) for c in columns])
     axes[0].set_yticks(range(len(rows)), [_row_name(*row) for row in rows], fontsize=8)
@@ -143,6 +148,11 @@ def _map(cells: Sequence[CellRuns], path: Path) -> None:
     bar.set_ticks([-2, -1, 0, 1, 2, 3, 4], labels=["1/4", "1/2", "1", "2", "4", "8", "16"])
     bar.set_label("times the episodes, outcome only")
     _save(figure, path)
+
+
+def _down(cell: Cell) -> tuple[str, float, int, float]:
+    """What a row of the map is."""
+    return cell.outcome, cell.noise, cell.size, cell.forgiven
 
 
 def _ink(value: float) -> str:
@@ -155,5 +165,5 @@ def _best(runs: CellRuns, *, told: bool) -> Arm | None:
 
 
 def _row_name(outcome: str, noise: float, size: int, forgiven: float) -> str:
-    more = "" if outcome == "graded" else f", {forgiven:.0%} wrong forgiven"
-    return f"{outcome}{more}, noise {noise:g}, group {size}"
+    strict = "" if forgiven else ", nothing wrong forgiven"
+    return f"{outcome}{strict}, noise {noise:g}, group {size}"

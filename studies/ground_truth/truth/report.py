@@ -118,7 +118,7 @@ def _runs(results: Path, scale: Scale) -> list[str]:
         made.append(f"## Episodes to a success of {plan.TARGET}")
         made += [_efficiency(one, scale.budget) for one in efficiency]
     if cells:
-        made += ["## Where process rewards pay", _map(cells), _every_judge(cells)]
+        made += ["## Where process rewards pay", _map(cells), *_factors(cells), _every_judge(cells)]
     return made
 
 
@@ -141,7 +141,7 @@ def _times(value: Ratio) -> str:
 
 def _map(cells: Sequence[CellRuns]) -> str:
     rows = []
-    for runs in cells:
+    for runs in sorted(cells, key=lambda runs: _order(runs.cell)):
         base = runs.baseline
         row = [*_place(runs.cell), str(len(runs.seeds)), base.name, f"{'>' if not all(base.is_reached) else ''}{base.episodes:.0f}"]
         row.append(_times(runs.saving(runs.arms["oracle"])) if "oracle" in runs.arms else "")
@@ -158,16 +158,56 @@ def _map(cells: Sequence[CellRuns]) -> str:
     return f"{words}\n\n{_table([*head, 'oracle', 'best judge from outcomes', 'best judge told more'], rows)}"
 
 
+def _factors(cells: Sequence[CellRuns]) -> list[str]:
+    """Mean savings at each level of a factor, over all the others, as far as these are there for every level."""
+    usual = [runs for runs in cells if runs.cell.kind == "trail" and runs.cell.forgiven]
+    whole = len(plan.OUTCOMES) * len(plan.NOISES)
+    horizons = [h for h in plan.HORIZONS if sum((runs.cell.horizon, runs.cell.size) == (h, 8) for runs in usual) == whole]
+    plane = [runs for runs in usual if runs.cell.size == 8 and runs.cell.horizon in horizons]
+    short = [h for h in horizons if sum(runs.cell.horizon == h for runs in usual) == whole * len(plan.SIZES)]
+    sizes = [runs for runs in usual if runs.cell.horizon in short]
+    rows = [_level("steps", str(h), [runs for runs in plane if runs.cell.horizon == h]) for h in horizons]
+    rows += [_level("outcome", o, [runs for runs in plane if runs.cell.outcome == o]) for o in plan.OUTCOMES if plane]
+    rows += [_level("noise", f"{n:g}", [runs for runs in plane if runs.cell.noise == n]) for n in plan.NOISES if plane]
+    rows += [_level("group", str(size), [runs for runs in sizes if runs.cell.size == size]) for size in sorted(plan.SIZES) if sizes]
+    groups = f" For the size of groups: {_listed(short)} steps." if sizes else ""
+    words = (
+        f"Geometric means of the savings over a level: {_listed(horizons)} steps, all outcomes and noises, groups of 8.{groups} "
+        "`>`: a bound is among them."
+    )
+    head = ["factor", "level", "cells", "oracle", "best judge from outcomes", "best judge told more"]
+    return [f"{words}\n\n{_table(head, rows)}"] if rows else []
+
+
+def _level(factor: str, level: str, cells: Sequence[CellRuns]) -> list[str]:
+    savings = [[runs.saving(runs.arms["oracle"]) for runs in cells]]
+    savings += [[runs.saving(runs.best(runs.judges(told=told))) for runs in cells] for told in (False, True)]
+    means = [
+        f"{'>' if any(s.is_bound for s in some) else ''}{math.exp(float(np.mean([math.log(s.value) for s in some]))):.2f}"
+        for some in savings
+    ]
+    return [factor, level, str(len(cells)), *means]
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
 def _place(cell: Cell) -> list[str]:
     forgiven = "" if cell.outcome == "graded" or cell.kind != "trail" else f"{cell.forgiven:g}"
     return [cell.kind, str(cell.horizon), cell.outcome, f"{cell.noise:g}", str(cell.size), forgiven]
+
+
+def _order(cell: Cell) -> tuple[float, int, float, int, int]:
+    """Tables go by outcome, noise, size and horizon; what forgives less comes last."""
+    return -cell.forgiven, plan.OUTCOMES.index(cell.outcome), cell.noise, cell.size, cell.horizon
 
 
 def _every_judge(cells: Sequence[CellRuns]) -> str:
     """Each judge's saving in each cell."""
     names = [name for name in cells[0].arms if name not in OUTCOME_ONLY]
     rows = []
-    for runs in cells:
+    for runs in sorted(cells, key=lambda runs: _order(runs.cell)):
         savings = [f"{runs.saving(runs.arms[name]).value:.2f}" if name in runs.arms else "" for name in names]
         rows.append([runs.cell.name, *savings])
     return f"Each arm's saving (episodes of the best outcome-only arm over its own):\n\n{_table(['cell', *names], rows)}"
