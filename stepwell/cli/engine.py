@@ -37,6 +37,9 @@ def check(
     model: Annotated[str, typer.Option(help="Base model, as the server calls it; by default the only one that it serves.")] = "",
     rank: Annotated[int, typer.Option(min=1, help="Of the adapters that are made.")] = 4,
     tolerance: Annotated[float, typer.Option(min=0, help="Nats that sampler and trainer may differ, root of the mean square.")] = 0.05,
+    together: Annotated[
+        int, typer.Option(min=1, help="Lots of questions asked at once, of which a server has to hold up to five adapters; 1 needs two.")
+    ] = 4,
     key_name: Annotated[str, typer.Option(help="Environment variable that holds the key.")] = "TINKER_API_KEY",
     plain_http: Annotated[Literal["refused", "allowed"], typer.Option(help="Plain http to another machine.")] = "refused",
     json: Json = False,
@@ -47,7 +50,8 @@ def check(
 
     service = _service(engine, server, model, key_name, plain_http)
     findings: list[Finding] = []
-    for finding in ask(Bench(service, rank=rank, tolerance=tolerance)):
+    far = service.url.startswith("http") and service.kind.models is None
+    for finding in ask(Bench(service, rank=rank, tolerance=tolerance, together=together if far else 1)):
         findings.append(finding)
         if not json:
             note(f"{_mark(finding)} {finding.check}")

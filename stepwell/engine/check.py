@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from stepwell.engine.carrier import Datum
-from stepwell.engine.probes import LEARNING, Bench, Finding
-from stepwell.engine.reduction import Call, moved_by, pulls, rate, said_at, sentence
+from stepwell.engine.probes import LEARNING, Bench, Finding, Probe, asked
+from stepwell.engine.reduction import Call, Watched, said_at, sentence, step_size
 from stepwell.engine.service import Asked, Said, Speaker, Trainee
 from stepwell.errors import ServerError
 from stepwell.types import Floats
@@ -21,19 +22,36 @@ _TOKENS = 6
 def check(bench: Bench) -> Iterator[Finding]:
     """Everything that can be asked from outside, one finding after the other. Takes about a minute where answers take tenths of a second.
 
-    A question that the server refuses is a failed finding; the others are asked all the same.
+    A question that the server refuses is a failed finding; the others are asked all the same. Up to `bench.together` lots of questions are
+    asked at the same time, each lot of adapters of its own.
     """
     try:
-        bench.prepare()
+        with bench.fresh() as trainee:
+            bench.eta = step_size(trainee, bench.ids)
     except (ServerError, ValueError) as error:
         yield Finding("answers", False, str(error), "an adapter that learns", "nothing else can be asked")
         return
     yield Finding("answers", True, f"a small step is {bench.eta:.2g}", "an adapter that learns", "")
-    for probe in (*_SPEAKING, *LEARNING):
-        try:
-            yield from probe(bench)
-        except (ServerError, ValueError) as error:
-            yield Finding(probe.__name__.strip("_"), False, str(error), "an answer", "the server refuses or fails")
+    probes = (Probe("speaking", _speaking), *LEARNING)
+    if bench.together > 1:
+        yield from _at_once(probes, bench)
+    else:
+        for probe in probes:
+            yield from _found_by(probe, bench)
+
+
+def _at_once(probes: Sequence[Probe], bench: Bench) -> Iterator[Finding]:
+    pool = ThreadPoolExecutor(bench.together)
+    running = {probe.name: pool.submit(_found_by, probe, bench) for probe in probes}
+    try:
+        for probe in probes:
+            yield from running[probe.name].result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _found_by(probe: Probe, bench: Bench) -> list[Finding]:
+    return list(asked(probe.name, lambda: probe.ask(bench)))
 
 
 def failed(findings: Sequence[Finding]) -> list[str]:
@@ -44,17 +62,15 @@ def failed(findings: Sequence[Finding]) -> list[str]:
 # -- log-probs ----------------------------------------------------------------------------------------------------------------
 
 
-def _log_probs(bench: Bench) -> Iterator[Finding]:
+def _log_probs(bench: Bench, trainee: Trainee) -> Iterator[Finding]:
     """A number at most 0 for each target, which depends on what is before it alone, and on that target."""
     long, short = bench.long, bench.short
-    with bench.fresh() as trainee:
-        alone = said_at(trainee, [short])[0]
-        both = said_at(trainee, [short, long])
-        whole = both[1]
-        changed = _with_target(trainee, long, 1, bench.ids[8])
+    alone = said_at(trainee, [short])[0]
+    beside, whole = said_at(trainee, [short, long])
+    changed = _with_target(trainee, long, 1, bench.ids[8])
     fine = bool(np.all(np.isfinite(whole)) and np.all(whole <= 1e-5))
     yield Finding("log-probs", fine, f"{whole.min():.3f} to {whole.max():.3f} nats", "finite, at most 0", "what everything else is made of")
-    apart = max(abs(float(alone[0] - both[0][0])), abs(float(alone[0] - whole[0])))
+    apart = max(abs(float(alone[0] - beside[0])), abs(float(alone[0] - whole[0])))
     yield Finding("prefix", apart <= bench.tolerance, f"{apart:.2g} nats", "0", "what comes later, and what lies beside, changes nothing")
     moved = np.abs(changed - whole) > 1e-4
     where = ", ".join(str(at) for at in np.flatnonzero(moved)) or "nowhere"
@@ -75,30 +91,28 @@ def _contexts(bench: Bench) -> list[tuple[int, ...]]:
     return [bench.ids[:3], bench.ids[3:5], bench.ids[4:9], bench.ids[:3]]
 
 
-def _asked(bench: Bench, temperature: float = 1.0) -> list[Asked]:
-    return [Asked(np.array(ids, np.int64), _TOKENS, temperature, (), 1000 + i) for i, ids in enumerate(_contexts(bench))]
+def _requests(bench: Bench) -> list[Asked]:
+    return [Asked(np.array(ids, np.int64), _TOKENS, 1.0, (), 1000 + i) for i, ids in enumerate(_contexts(bench))]
 
 
 def _parity(trainee: Trainee, asked: Sequence[Asked], said: Sequence[Said]) -> float:
     """Root of the mean square of sampler's minus trainer's log-probs, over all sampled tokens. nats"""
-    gaps = []
-    for one, got in zip(asked, said, strict=True):
-        datum = sentence([*one.context.tolist(), *got.token_ids.tolist()])
-        gaps.append(got.logprobs - said_at(trainee, [datum])[0][len(one.context) - 1 :])
+    data = [sentence([*one.context.tolist(), *got.token_ids.tolist()]) for one, got in zip(asked, said, strict=True)]
+    trained = said_at(trainee, data)
+    gaps = [got.logprobs - its[len(one.context) - 1 :] for one, got, its in zip(asked, said, trained, strict=True)]
     return float(np.sqrt(np.mean(np.concatenate(gaps) ** 2)))
 
 
-def _sampler(bench: Bench) -> Iterator[Finding]:
+def _sampler(bench: Bench, trainee: Trainee) -> Iterator[Finding]:
     """What is sampled, and how it depends on seed and neighbours."""
-    asked = _asked(bench)
-    with bench.fresh() as trainee:
-        speaker = trainee.speaker()
-        said = speaker.sample(asked)
-        gap = _parity(trainee, asked, said)
-        same, other, single = _again(speaker, asked, said)
-        greedy = [one._replace(temperature=0.0) for one in asked]
-        best = speaker.sample(greedy)
-        margin = _beaten(trainee, greedy, best, said)
+    asked = _requests(bench)
+    speaker = trainee.speaker()
+    said = speaker.sample(asked)
+    gap = _parity(trainee, asked, said)
+    same, other, single = _again(speaker, asked, said)
+    greedy = [one._replace(temperature=0.0) for one in asked]
+    best = speaker.sample(greedy)
+    margin = _beaten(trainee, greedy, best, said)
     yield Finding("sampler", gap <= bench.tolerance, f"{gap:.2g} nats apart (rms)", "the trainer's log-probs", "ratios start at 1")
     yield Finding("seed", same and other, _words(same, other), "the same tokens; others by another seed", "a run can be repeated")
     yield Finding("greedy", margin <= bench.tolerance, f"a sampled token is {margin:+.2g} nats likelier", "none", "temperature 0 is greedy")
@@ -121,28 +135,34 @@ def _words(same: bool, other: bool) -> str:
 
 def _beaten(trainee: Trainee, asked: Sequence[Asked], best: Sequence[Said], said: Sequence[Said]) -> float:
     """By how much the likeliest first token that was sampled is likelier than the greedy one, at most. nats"""
-    gaps = []
-    for one, greedy, drawn in zip(asked, best, said, strict=True):
-        pair = [sentence([*one.context.tolist(), int(got.token_ids[0])]) for got in (greedy, drawn)]
-        own, its = said_at(trainee, pair)
-        gaps.append(float(its[-1] - own[-1]))
-    return max(gaps)
+    firsts = [
+        sentence([*one.context.tolist(), int(got.token_ids[0])])
+        for got_all in (best, said)
+        for one, got in zip(asked, got_all, strict=True)
+    ]
+    ends = [float(logprobs[-1]) for logprobs in said_at(trainee, firsts)]
+    return max(its - own for own, its in zip(ends[: len(asked)], ends[len(asked) :], strict=True))
 
 
-def _fresh_weights(bench: Bench) -> Iterator[Finding]:
+def _fresh_weights(bench: Bench, trainee: Trainee) -> Iterator[Finding]:
     """After an update, what speaks has the new weights."""
-    asked = _asked(bench)
-    with bench.fresh() as trainee:
-        (first,) = trainee.speaker().sample(asked[:1])
-        watched = sentence([*asked[0].context.tolist(), *first.token_ids.tolist()])
-        call = Call(pulls(trainee, [watched], [np.ones(len(watched.tokens))]))
-        moved = moved_by(trainee, [call], watched, 20 * rate(bench.eta))
-        said = trainee.speaker().sample(asked)
-        gap = _parity(trainee, asked, said)
-    far = float(np.max(np.abs(moved)))
+    asked = _requests(bench)
+    (first,) = trainee.speaker().sample(asked[:1])
+    watched = Watched(trainee, [sentence([*asked[0].context.tolist(), *first.token_ids.tolist()])])
+    before = watched.said[0]
+    watched.move([Call(watched.pulls([np.ones(len(before))]))], 20 * bench.eta)
+    gap = _parity(trainee, asked, trainee.speaker().sample(asked))
+    far = float(np.max(np.abs(watched.said[0] - before)))
     passed = gap <= max(bench.tolerance, 0.02) and far > gap
     words = f"{gap:.2g} nats apart (rms) after an update of {far:.2g}"
     yield Finding("stale sampler", passed, words, "the updated trainer's log-probs", "episodes are of the policy that learns from them")
 
 
-_SPEAKING: tuple[Callable[[Bench], Iterator[Finding]], ...] = (_log_probs, _sampler, _fresh_weights)
+_ASKED = {"log-probs": _log_probs, "sampler": _sampler, "stale sampler": _fresh_weights}
+"""One after the other on one adapter, which the last of them moves."""
+
+
+def _speaking(bench: Bench) -> Iterator[Finding]:
+    with bench.fresh() as trainee:
+        for name, ask in _ASKED.items():
+            yield from asked(name, lambda: ask(bench, trainee))  # noqa: B023 - used at once

@@ -18,11 +18,9 @@ __all__ = [
     "PULL",
     "Call",
     "Measured",
+    "Watched",
     "measure_reduction",
-    "move",
-    "moved_by",
     "pull",
-    "pulls",
     "rate",
     "said_at",
     "sentence",
@@ -33,7 +31,7 @@ PLAIN = OptimizerSpec(betas=(0.0, 0.0), eps=100.0, max_grad_norm=1e9)
 """AdamW without memory and with a large eps: the step is lr / eps x gradient."""
 PULL = 1e-3
 """Size of advantages: small, so that a server's own clipping does not bind."""
-_AIM = 0.05
+_AIM = 0.03
 """Nats that a probe step is to move."""
 _TOLERANCE = 0.1
 
@@ -88,19 +86,29 @@ class Call(NamedTuple):
     config: Mapping[str, float] = MappingProxyType({})
 
 
-def moved_by(trainee: Trainee, calls: Sequence[Call], watched: Datum, lr: float, optimizer: OptimizerSpec = PLAIN) -> Floats:
-    """Nats that each target of `watched` moves by one step on these calls."""
-    before = said_at(trainee, [watched])[0]
-    for call in calls:
-        trainee.forward_backward(call.data, call.loss_fn, call.config)
-    trainee.optim_step(optimizer, lr)
-    after: Floats = said_at(trainee, [watched])[0]
-    return after - before
+class Watched:
+    """A trainee and what it says of some data, asked again after every step.
 
+    Attributes:
+        said: Log-probs of each datum's targets, now.
+    """
 
-def pulls(trainee: Trainee, data: Sequence[Datum], advantages: Sequence[Floats]) -> list[Datum]:
-    """Data at ratio 1, with small advantages."""
-    return [pull(d, lp, a * PULL) for d, lp, a in zip(data, said_at(trainee, data), advantages, strict=True)]
+    def __init__(self, trainee: Trainee, data: Sequence[Datum]) -> None:
+        self._trainee, self._data = trainee, data
+        self.said = said_at(trainee, data)
+
+    def pulls(self, advantages: Sequence[Floats | None]) -> list[Datum]:
+        """The data at ratio 1, with small advantages; None leaves a datum out."""
+        given = zip(self._data, self.said, advantages, strict=True)
+        return [pull(datum, said, advantage * PULL) for datum, said, advantage in given if advantage is not None]
+
+    def move(self, calls: Sequence[Call], eta: float, optimizer: OptimizerSpec = PLAIN) -> float:
+        """Nats that the first target of the first datum moves by one step of `eta` on these calls."""
+        for call in calls:
+            self._trainee.forward_backward(call.data, call.loss_fn, call.config)
+        self._trainee.optim_step(optimizer, rate(eta))
+        before, self.said = self.said, said_at(self._trainee, self._data)
+        return float(self.said[0][0] - before[0][0])
 
 
 def rate(eta: float) -> float:
@@ -108,17 +116,12 @@ def rate(eta: float) -> float:
     return eta * PLAIN.eps / PULL
 
 
-def move(trainee: Trainee, data: Sequence[Datum], advantages: Sequence[Floats], eta: float) -> float:
-    """Nats that the first target of the first datum moves by one step on these."""
-    return float(moved_by(trainee, [Call(pulls(trainee, data, advantages))], data[0], rate(eta))[0])
-
-
 def step_size(trainee: Trainee, ids: Sequence[int]) -> float:
     """A step of plain descent that moves the first target by about `_AIM` nats: small enough to be linear, large enough to be seen."""
-    datum = sentence(ids[:2])
+    watched = Watched(trainee, [sentence(ids[:2])])
     eta = 1e-6
     for _ in range(12):
-        moved = abs(move(trainee, [datum], [np.ones(1)], eta))
+        moved = abs(watched.move([Call(watched.pulls([np.ones(1)]))], eta))
         if moved > 1e-3:
             return eta * _AIM / moved
         eta *= 10.0
@@ -134,12 +137,11 @@ def measure_reduction(trainee: Trainee, ids: Sequence[int], eta: float | None = 
         eta: Of `step_size`; None measures it.
     """
     eta = step_size(trainee, ids) if eta is None else eta
-    short, long = sentence(ids[:2]), sentence(ids[:5])
+    watched = Watched(trainee, [sentence(ids[:2]), sentence(ids[:5])])
     one, first, nothing = np.ones(1), np.array([1.0, 0.0, 0.0, 0.0]), np.zeros(4)
-    moved = move(trainee, [short], [one], eta)
-    shares = [
-        move(trainee, data, advantages, eta) / moved if moved else 0.0
-        for data, advantages in (([short, long], [one, nothing]), ([long], [first]), ([short, long], [one, -first]))
-    ]
+    moved, *others = (
+        watched.move([Call(watched.pulls(advantages))], eta) for advantages in ([one, None], [one, nothing], [None, first], [one, -first])
+    )
+    shares = [other / moved if moved else 0.0 for other in others]
     fits = [name for name, wanted in _EXPECTED.items() if np.allclose(shares, wanted, atol=_TOLERANCE)]
     return Measured(moved, shares[0], shares[1], shares[2], fits[0] if len(fits) == 1 else None)

@@ -35,6 +35,7 @@ CAUGHT = {
     "neighbours heard": ("concurrency", "its own seed"),
     "never greedy": ("greedy", "temperature 0 is greedy"),
     "tempered log-probs": ("sampler", "ratios start at 1"),
+    "places not cleared": ("fresh", "a new judge says exactly nothing"),
     "refuses": ("answers", "nothing else can be asked"),
 }
 """Fault -> what fails, and what is said."""
@@ -63,10 +64,10 @@ def test_a_server_that_is_what_its_row_says_passes(kind: str) -> None:
 def test_numbers_by_hand() -> None:
     """Movements are shares of the first one, as the formulas of the losses say."""
     found = by_name(list(check(Bench(faulty()))))
-    assert found["importance_sampling, ratio 3, advantage +1"].measured == "share 2.993"
+    assert found["importance_sampling, ratio 3, advantage +1"].measured == "share 3.008"
     assert found["ppo, ratio 3, advantage +1"].measured == "share 0.000"
-    assert found["cispo, ratio 3, advantage +1"].measured == "share 1.499"
-    assert found["accumulation"].measured == "share 1.000"
+    assert found["cispo, ratio 3, advantage +1"].measured == "share 1.501"
+    assert found["accumulation"].measured == "share -0.998"
 
 
 @pytest.mark.parametrize("kind", ["tinker", "skyrl-jax", "hatchery"])
@@ -77,6 +78,20 @@ def test_the_reduction_is_measured(kind: str) -> None:
     assert found.reduction == wanted
     assert found.cancelled == pytest.approx(0.375 if wanted == "sequence_mean" else 0.0, abs=0.02)
     assert found.beside == pytest.approx({"sum": 1.0, "sequence_mean": 0.5, "token_mean": 0.2}[wanted], abs=0.02)
+
+
+def test_lots_of_questions_at_once_find_the_same() -> None:
+    """And in the same order, each lot on adapters of its own."""
+    alone, together = (list(check(Bench(faulty("stale sampler"), together=n))) for n in (1, 4))
+    assert [finding.check for finding in together] == [finding.check for finding in alone]
+    assert failed(together) == failed(alone) == ["stale sampler"]
+
+
+def test_adapters_are_few() -> None:
+    """Servers compile for each one that learns: two are restored, and two of the others never learn."""
+    service = faulty()
+    list(check(Bench(service)))
+    assert len(service.left) == 9
 
 
 def test_a_transformer_of_this_machine_passes() -> None:
