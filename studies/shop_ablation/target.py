@@ -1,0 +1,260 @@
+"""Does a curriculum hold success over drawn tasks in [0.4, 0.6] through training? Single products, outcome-only, three curricula.
+
+    python studies/shop_ablation/target.py             # every run that is not there yet, then table and picture
+    python studies/shop_ablation/target.py --table     # from what is there
+    python studies/shop_ablation/target.py --seeds 53,54
+
+All runs of a seed begin with the same warm start and differ by the curriculum alone. One JSON a run under results/target/, with the
+success of every group that was played; a run that was killed is resumed. Legend: T steps, G groups of a step, W windows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from stepwell.ablation.comparing import over_seeds
+from stepwell.ablation.measure import curve_of
+from stepwell.ablation.plan import seeds_of
+from stepwell.ablation.warm import warm_start
+from stepwell.config import Config
+from stepwell.configure import dump, load
+from stepwell.evaluation.intervals import Interval
+from stepwell.files import write_atomic
+from stepwell.run import NothingLeftError, train
+from stepwell.tracking import episode_steps, read_episodes, read_metrics
+
+HERE = Path(__file__).parent
+KEPT = HERE / "results" / "target"
+PICTURE = HERE.parents[1] / "docs" / "assets" / "shop-target.png"
+ZONE = (0.4, 0.6)
+WINDOW = 5
+SEEDS = "50,51,52"
+CURRICULA = {
+    "uniform": ["curriculum.kind=uniform"],
+    "entropy": ["curriculum.kind=entropy", "curriculum.bins=6", "curriculum.visits=4"],
+    "zone": ["curriculum.kind=zone", "curriculum.bins=6"],
+}
+SETTINGS = [
+    "steps=45",
+    "domain.products=5000",
+    "domain.difficulty=[0.0,0.75]",
+    "domain.expert_haste={color: 0.35, scent: 0.35, flavor: 0.35, size: 0.7, pack: 0.7, power: 0.7}",
+    "engine.threads=1",
+    "engine.heads=1",
+    "engine.width=64",
+    "engine.feedforward=128",
+    "cloning.steps=700",
+    "cloning.optimizer.lr=1e-2",
+    "rollout.groups=16",
+    "rollout.group_size=4",
+    "rollout.turns=11",
+    "rollout.max_tokens=12",
+    "reward={kind: outcome, pay: success}",
+    "credit={kind: grpo}",
+    "optimizer.lr=1e-3",
+    "evaluation.every=15",
+    "evaluation.episodes=1",
+    "evaluation.how=sampled",
+    "evaluation.during=64",
+    "tracking.episodes_every=1",
+]
+_COLOURS = {"uniform": "#9D755D", "entropy": "#4C78A8", "zone": "#F58518"}
+
+
+class Run(NamedTuple):
+    """What is kept of a run, step by step.
+
+    Attributes:
+        success: Of each group of each step: the share of its episodes that succeeded. [T][G]
+        difficulty: Of each group's task. [T][G]
+        validation: (episodes, success) on held-out tasks of the whole range.
+    """
+
+    success: Sequence[Sequence[float]]
+    difficulty: Sequence[Sequence[float]]
+    validation: tuple[Sequence[float], Sequence[float]]
+
+
+def config_of(curriculum: str, seed: int, more: Sequence[str] = ()) -> Config:
+    """The settings of a run; the difficulty of its tasks is that of the domain."""
+    return load("quick", [f"name={curriculum}", f"seed={seed}", *SETTINGS, *CURRICULA[curriculum], *more])
+
+
+def play(curriculum: str, seed: int, runs: Path, more: Sequence[str] = ()) -> None:
+    """Trains, or goes on where a former process was killed, and keeps the result."""
+    config, folder = config_of(curriculum, seed, more), runs / f"{curriculum}-{seed}"
+    try:
+        for _ in train(config, folder, resume=True, show=True, warm=warm_start(config, runs)):
+            pass
+    except NothingLeftError:
+        pass
+    steps = [_groups(folder, step) for step in episode_steps(folder) if step > config.cloning.steps]
+    told = {
+        "curriculum": curriculum,
+        "seed": seed,
+        "config": dump(config),
+        "success": [[share for share, _ in groups] for groups in steps],
+        "difficulty": [[difficulty for _, difficulty in groups] for groups in steps],
+        "validation": curve_of(read_metrics(folder), config.rollout.group_size),
+    }
+    KEPT.mkdir(parents=True, exist_ok=True)
+    write_atomic(KEPT / f"{curriculum}-{seed}.json", json.dumps(told) + "\n")
+
+
+def _groups(folder: Path, step: int) -> list[tuple[float, float]]:
+    """(share of successes, difficulty) of each group of a step; episodes without a grade count for nothing."""
+    found: dict[str, list[float]] = {}
+    difficulty: dict[str, float] = {}
+    for record in read_episodes(folder, step):
+        if record.success is not None:
+            found.setdefault(record.key, []).append(float(record.success))
+            difficulty[record.key] = record.difficulty
+    return [(float(np.mean(wins)), difficulty[key]) for key, wins in found.items()]
+
+
+def read(curriculum: str) -> dict[int, Run]:
+    """Seed -> what is kept."""
+    there = {}
+    for path in sorted(KEPT.glob(f"{curriculum}-*.json")):
+        told = json.loads(path.read_text())
+        there[told["seed"]] = Run(told["success"], told["difficulty"], (told["validation"]["episodes"], told["validation"]["success"]))
+    return there
+
+
+# -- numbers ------------------------------------------------------------------------------------------------------------------
+
+
+def by_step(values: Sequence[Sequence[float]]) -> list[float]:
+    """The mean over the groups of each step."""
+    return [float(np.mean(groups)) for groups in values]
+
+
+def in_zone(run: Run) -> tuple[float, float]:
+    """Share of the windows of five steps whose mean success is in [0.4, 0.6]; and what that share would be at a success of 0.5 always.
+
+    The second is what noise alone leaves: a window's mean is taken as normal about 0.5, with the standard error of its groups' means,
+    since episodes of one task are alike.
+    """
+    inside, expected = [], []
+    for start in range(len(run.success) - WINDOW + 1):
+        window = np.concatenate([np.asarray(groups) for groups in run.success[start : start + WINDOW]])
+        error = max(float(window.std(ddof=1)) / math.sqrt(len(window)), 1e-9)
+        inside.append(float(ZONE[0] <= window.mean() <= ZONE[1]))
+        expected.append(NormalDist(0.5, error).cdf(ZONE[1]) - NormalDist(0.5, error).cdf(ZONE[0]))
+    return float(np.mean(inside)), float(np.mean(expected))
+
+
+def thirds(values: Sequence[float]) -> list[float]:
+    """Means of the first, the middle and the last third.
+
+    >>> thirds([1.0, 1.0, 2.0, 2.0, 3.0, 3.0])
+    [1.0, 2.0, 3.0]
+    """
+    return [float(np.mean(part)) for part in np.array_split(np.asarray(values), 3)]
+
+
+def verdict(intervals: Sequence[Interval]) -> str:
+    """Held where every third's interval lies in the zone, not held where one lies outside of it, else undecided."""
+    if any(math.isnan(found.low) for found in intervals):
+        return "one seed"
+    if all(ZONE[0] <= found.low and found.high <= ZONE[1] for found in intervals):
+        return "held"
+    return "not held" if any(found.high < ZONE[0] or found.low > ZONE[1] for found in intervals) else "undecided"
+
+
+# -- telling ------------------------------------------------------------------------------------------------------------------
+
+
+def table() -> str:
+    """A row for each curriculum; means over seeds with 95 % intervals (bootstrap over seeds)."""
+    columns = [
+        "curriculum",
+        "seeds",
+        "success drawn: first third",
+        "middle",
+        "last",
+        "in [0.4, 0.6]",
+        "at most, by noise",
+        "of single steps",
+    ]
+    columns += ["difficulty: first third", "middle", "last", "validation, before", "after", "held?"]
+    rows = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    for name in CURRICULA:
+        runs = list(read(name).values())
+        if not runs:
+            continue
+        success = [over_seeds(part) for part in zip(*(thirds(by_step(run.success)) for run in runs), strict=True)]
+        difficulty = [over_seeds(part) for part in zip(*(thirds(by_step(run.difficulty)) for run in runs), strict=True)]
+        shares = [in_zone(run) for run in runs]
+        single = over_seeds([float(np.mean([ZONE[0] <= p <= ZONE[1] for p in by_step(run.success)])) for run in runs])
+        before, after = (over_seeds([run.validation[1][at] for run in runs]) for at in (0, -1))
+        cells = [f"`{name}`", str(len(runs)), *(_told(found) for found in success), _told(over_seeds([share for share, _ in shares]))]
+        cells += [f"{np.mean([most for _, most in shares]):.2f}", _told(single), *(_told(found) for found in difficulty)]
+        rows += ["| " + " | ".join([*cells, _told(before), _told(after), verdict(success)]) + " |"]
+    return "\n".join(rows) + "\n"
+
+
+def _told(found: Interval) -> str:
+    return f"{found.mean:.2f}" + ("" if math.isnan(found.low) else f" ({found.low:.2f} to {found.high:.2f})")
+
+
+def draw() -> None:
+    """Success over drawn tasks (moving mean of five steps) and their difficulty: each seed thin, the mean over seeds thick."""
+    figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    left.axhspan(*ZONE, color="0.9")
+    for name, colour in _COLOURS.items():
+        runs = list(read(name).values())
+        for axes, curves in ((left, [_smooth(by_step(r.success)) for r in runs]), (right, [_smooth(by_step(r.difficulty)) for r in runs])):
+            if not curves:
+                continue
+            steps = np.arange(WINDOW, WINDOW + len(curves[0]))
+            for curve in curves:
+                axes.plot(steps, curve, color=colour, alpha=0.3, lw=0.7)
+            axes.plot(steps, np.mean(curves, axis=0), color=colour, lw=2.0, label=name)
+    left.set(xlabel="step", ylabel="success over drawn tasks", ylim=(0.0, 1.0), title="Success, mean of five steps")
+    right.set(xlabel="step", ylabel="difficulty of drawn tasks", title="Difficulty, mean of five steps")
+    left.legend(frameon=False, fontsize=8)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130, metadata={"Software": None})
+    write_atomic(PICTURE, buffer.getvalue())
+
+
+def _smooth(values: Sequence[float]) -> list[float]:
+    return [float(np.mean(values[start : start + WINDOW])) for start in range(len(values) - WINDOW + 1)]
+
+
+def main() -> None:
+    """Runs what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", action="store_true", help="table and picture of what is there, run nothing")
+    parser.add_argument("--seeds", default=SEEDS)
+    parser.add_argument(
+        "--runs", type=Path, default=Path(tempfile.gettempdir()) / "stepwell-study-shop-target", help="where run folders go"
+    )
+    args = parser.parse_args()
+    for seed in () if args.table else seeds_of(args.seeds, 0):
+        for name in CURRICULA:
+            if not (KEPT / f"{name}-{seed}.json").exists():
+                play(name, seed, args.runs)
+    draw()
+    text = table()
+    (HERE / "target.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
