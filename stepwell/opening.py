@@ -35,7 +35,7 @@ from stepwell.runfolder import Which, find_checkpoint, read_config
 from stepwell.speaking import build_speaker, policy_spec
 from stepwell.world import World
 
-__all__ = ["Opened", "opened"]
+__all__ = ["Opened", "check_reads", "opened"]
 
 Make = Callable[[Config, World], Callable[[], ProcessReward]]
 
@@ -83,7 +83,7 @@ def opened(run: Path, make: Make, overrides: Sequence[str] = (), *, checkpoint: 
     """
     trained = parse(read_config(run))
     for setting, judge in each_judge(trained.reward).items():
-        _check_reads(judge, setting, run)
+        check_reads(judge, setting, str(run))
     found = find_checkpoint(run, checkpoint)
     check_overrides(overrides, (*COMPUTING, "rollout.context"))
     config = _reading(parse(dump(trained), overrides))
@@ -100,7 +100,12 @@ def _world(config: Config, trained: Config, found: Checkpoint) -> World:
     return World(speaker.engine, policy, domain, speaker.player, speaker.tokenizer, config.seed)
 
 
-def _check_reads(reward: RewardConfig | JudgeConfig, setting: str, run: Path) -> None:
+def check_reads(reward: RewardConfig | JudgeConfig, setting: str, run: str) -> None:
+    """Whether a judge of this kind can be asked about episodes as text.
+
+    Raises:
+        RunError: It cannot; the sentence begins with `run`.
+    """
     if isinstance(reward, OutcomeRewardConfig | EnvironmentRewardConfig):
         why = "has no judge: it pays what the environment and its verdict say, which a file does not hold"
     elif isinstance(reward, MonteCarloConfig) and reward.judge == "none":

@@ -46,7 +46,7 @@ def smoke() -> Tree:
 
 
 def shop() -> Tree:
-    """The agent system that `stepwell ablate shop` takes apart: judge, curriculum and alarms in the generated shop. A minute on one core."""
+    """The agent system that `stepwell ablate shop` takes apart: judge, curriculum, alarms in a generated shop. A minute on one core."""
     tree = quick()
     tree |= {
         "name": "shop",
@@ -157,16 +157,16 @@ def judge() -> Tree:
 
 
 def reasoning() -> Tree:
-    """A state machine followed move by move, with a tiny model and rePIRL: a judge learnt from an expert. Minutes on one core."""
+    """Products modulo a number, line by line, with a tiny model and rePIRL: a judge learnt from an expert. Minutes on one core."""
     return {
         "name": "reasoning",
         "steps": 50,
         "domain": {
             "kind": "reasoning",
-            "task": "machine",
-            "axes": {"states": 6},
-            "difficulty": (0.16, 0.5),
-            "test_tasks": 200,
+            "task": "recurrence",
+            "axes": {"modulus": 97, "factors": 3},
+            "difficulty": (0.1, 0.3),
+            "test_tasks": 80,
             "expert_slips": 0.25,
         },
         "engine": {"kind": "tiny", "width": 64, "feedforward": 128, "heads": 2, "max_length": 512, "threads": 1},
@@ -178,7 +178,7 @@ def reasoning() -> Tree:
         "loss": {"entropy_coef": 0.001},
         "optimizer": {"lr": 6e-4, "warmup": 5, "betas": (0.9, 0.95)},
         "curriculum": {"admit": "accuracy", "accuracy": (0.1, 0.9), "flat": "take"},
-        "evaluation": {"every": 25, "episodes": 200, "during": 100},
+        "evaluation": {"every": 25, "episodes": 80, "during": 40},
     }
 
 

@@ -66,7 +66,7 @@ def open_run(run: Path, overrides: Sequence[str] = (), *, checkpoint: Which = "l
     trained = parse(read_config(run))
     found = find_checkpoint(run, checkpoint)
     check_overrides(overrides, (*_SPEAKING, *COMPUTING))
-    config = parse(dump(trained), overrides)
+    config = parse(dump(trained) | {"interrupted_credit": {}}, overrides)  # no credit is given, and interruptions may be taken away
     domain = build_domain(config.domain)
     speaker = build_speaker(config, domain, trained)
     model = speaker.engine.model("policy", policy_spec(config))

@@ -19,11 +19,13 @@ from stepwell.tracking import MetricsLine, episode_steps, read_episodes, read_me
 from stepwell.trained import open_run
 from stepwell.types import JSON, Metrics
 
-__all__ = ["alarms_of", "curriculum_of", "curve_of", "divergences", "measure"]
+__all__ = ["alarms_of", "curriculum_of", "curve_of", "divergences", "episodes_of", "measure"]
 
 _LATE = 1 / 3
 """Share of the run, from its end, in which judge and curriculum are looked at."""
 _ZONE = (0.4, 0.6)
+_ALSO_PLAYED = ("judge/continuations", "credit/event_episodes")
+"""Episodes that a judge or a credit rule has the policy play on."""
 
 
 def measure(run: Path, config: Config, whole: Config, *, episodes_before: int = 0) -> dict[str, JSON]:
@@ -41,7 +43,7 @@ def measure(run: Path, config: Config, whole: Config, *, episodes_before: int = 
     learns = not isinstance(config.reward, OutcomeRewardConfig)
     found = calibration(*said_of(records)) if learns else None
     return {
-        **_played(run, config, whole),
+        **_played(run, whole),
         "episodes_before": episodes_before,
         "curve": curve_of(lines, config.rollout.group_size, episodes_before),
         "judge": None if found is None else {name: _number(value) for name, value in found._asdict().items()},
@@ -52,14 +54,14 @@ def measure(run: Path, config: Config, whole: Config, *, episodes_before: int = 
     }
 
 
-def _played(run: Path, config: Config, whole: Config) -> dict[str, JSON]:
+def _played(run: Path, whole: Config) -> dict[str, JSON]:
     """The held-out tasks, twice with the same draws: where nothing happens, and where something does."""
     trained = open_run(run)
 
     def play(world: Config) -> Evaluation:
         domain = build_domain(world.domain)
-        tasks = first_tasks(domain, "test", config.evaluation.episodes)
-        return evaluate(domain, tasks, trained.policy, trained.player.at(1.0), seed=(config.seed, "test", "temperature 1"))
+        tasks = first_tasks(domain, "test", whole.evaluation.episodes)
+        return evaluate(domain, tasks, trained.policy, trained.player.at(1.0), seed=(whole.seed, "test", "temperature 1"))
 
     calm = play(clean(whole))
     if not can_interrupt(whole):
@@ -81,15 +83,21 @@ def _told(found: Evaluation) -> dict[str, JSON]:
     return {**found.to_json(), "tasks": tasks}
 
 
-def curve_of(lines: Sequence[MetricsLine], group_size: int, before: int = 0) -> dict[str, JSON]:
-    """Validation success against episodes played so far, also those that the curriculum turned away.
+def episodes_of(line: MetricsLine, group_size: int) -> float:
+    """Episodes that a step has played for whatever purpose, but for validation."""
+    return group_size * line.metrics.get("rollout/drawn_groups", 0.0) + sum(line.metrics.get(name, 0.0) for name in _ALSO_PLAYED)
 
-    >>> curve_of([MetricsLine(1, {"eval/success": 0.5}), MetricsLine(2, {"rollout/drawn_groups": 3.0, "eval/success": 1.0})], 4)
-    {'episodes': [0.0, 12.0], 'success': [0.5, 1.0]}
+
+def curve_of(lines: Sequence[MetricsLine], group_size: int, before: int = 0) -> dict[str, JSON]:
+    """Validation success against all episodes played so far: those that the curriculum turned away and continuations too.
+
+    >>> first, second = {"eval/success": 0.5}, {"rollout/drawn_groups": 3.0, "judge/continuations": 8.0, "eval/success": 1.0}
+    >>> curve_of([MetricsLine(1, first), MetricsLine(2, second)], 4)
+    {'episodes': [0.0, 20.0], 'success': [0.5, 1.0]}
     """
     played, episodes, success = float(before), [], []
     for line in lines:
-        played += group_size * line.metrics.get("rollout/drawn_groups", 0.0)
+        played += episodes_of(line, group_size)
         value = line.metrics.get("eval/success", math.nan)
         if not math.isnan(value):
             episodes.append(played)

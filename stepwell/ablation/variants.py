@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stepwell.config import BasketConfig, Config, CustomConfig, OutcomeRewardConfig, QuestionsConfig, ShopConfig
+from stepwell.config import BasketConfig, Config, CustomConfig, OutcomeRewardConfig, QuestionsConfig, ShopConfig, each_judge
 from stepwell.configure import dump, parse
-from stepwell.errors import ConfigError, nearest
+from stepwell.errors import ConfigError, RunError, nearest
+from stepwell.opening import check_reads
 
 __all__ = ["BUILT_IN", "Variant", "can_interrupt", "clean", "full", "judged", "perturbed", "variants_of"]
 
@@ -27,6 +28,8 @@ Tree = dict[str, Any]
 _FROZEN = 1e-12
 """A learning rate below the precision of float32: the policy stays what the warm start made of it, to the bit."""
 _ANYWHERE = ["tool_error", "stale_page"]
+_OUTCOME_PARTS = {"prime": "rloo", "repirl": "rloo"}
+"""What rules compare outcomes by that have no choice of it."""
 _SHOP = ["price_rise", "stock_out", "option_revised", "tool_error"]
 
 
@@ -104,8 +107,10 @@ def judged(config: Config, run: str) -> Config:
         tree["reward"] = {"kind": "trained", "run": run, "pay": tree["reward"].get("pay", "success")}
 
     try:
+        for setting, judge in each_judge(config.reward).items():
+            check_reads(judge, setting, "A run of it")
         return _changed(config, change)
-    except ConfigError as error:
+    except (ConfigError, RunError) as error:
         raise ConfigError(f"Variant 'static_judge': {error} Or leave the variant out (--only).") from None
 
 
@@ -118,19 +123,34 @@ def _without_curriculum(tree: Tree) -> None:
 
 def _without_step_rewards(tree: Tree) -> None:
     tree["reward"] = {"kind": "outcome", "pay": tree["reward"].get("pay", "success")}
-    tree["credit"] = {"kind": "grpo"}
+    tree["credit"] = _of_outcomes(tree["credit"])
     tree["shaping"], tree["alarms"] = {}, {}
+
+
+def _of_outcomes(credit: Tree) -> Tree:
+    """The rule's own comparison of outcomes, without a process part."""
+    kind = credit["kind"]
+    if kind in _OUTCOME_PARTS:
+        return {"kind": _OUTCOME_PARTS[kind]}
+    if kind in ("istar", "process_to_go", "process_supervision", "min_form"):
+        baseline = credit["baseline"]
+        return {"kind": baseline} if baseline in ("grpo", "drgrpo", "rloo") else {"kind": "grpo"}
+    if kind == "gae":
+        return {**credit, "outcome_weight": credit["outcome_weight"] or 1.0}
+    return {**credit, "pays": "outcome"} if "pays" in credit else credit
 
 
 def _without_interruptions(tree: Tree) -> None:
     if "interruptions" in tree["domain"]:
         tree["domain"]["interruptions"] = {}
+    tree["interrupted_credit"] = {}
 
 
 def _vanilla(tree: Tree) -> None:
     _without_curriculum(tree)
     _without_step_rewards(tree)
     _without_interruptions(tree)
+    tree["credit"] = {"kind": "grpo"}
 
 
 def _changed(config: Config, change: Callable[[Tree], None]) -> Config:
@@ -204,5 +224,6 @@ def _teaching(whole: Config, judge_steps: int | None) -> Config:
         tree["steps"] = steps
         tree["optimizer"] = {**tree["optimizer"], "lr": _FROZEN, "weight_decay": 0.0}
         tree["evaluation"] |= {"every": 0, "episodes": 1}
+        tree["alarms"] = {}
 
     return _changed(whole, change)

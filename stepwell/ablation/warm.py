@@ -32,6 +32,7 @@ def warm_config(config: Config) -> Config:
         {
             **tree,
             "name": "warm",
+            "rollout": {**tree["rollout"], "ahead": False},
             "steps": 1,  # None is taken; with none planned, held-out tasks would be measured once more at the end.
             "reward": {"kind": "outcome"},
             "credit": {"kind": "reinforce_pp_baseline"} if config.rollout.group_size < 2 else {"kind": "grpo"},

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from stepwell.ablation.measure import measure
+from stepwell.ablation.measure import episodes_of, measure
 from stepwell.ablation.parent import end_with_parent
 from stepwell.ablation.plan import Job, read_variant
 from stepwell.ablation.variants import full, judged
@@ -35,7 +35,7 @@ def finish(job: Job) -> None:
     if variant.judge is not None:
         teaching = _own(variant.judge, job)
         _train(teaching, job.teaching, warm)
-        played = sum(int(line.metrics.get("rollout/drawn_groups", 0)) for line in read_metrics(job.teaching)) * teaching.rollout.group_size
+        played = int(sum(episodes_of(line, teaching.rollout.group_size) for line in read_metrics(job.teaching)))
         told_config = judged(config, str(job.teaching.relative_to(job.out)))  # results may be kept without the runs, and elsewhere
         config = judged(config, str(job.teaching.resolve()))
     _train(config, job.run, warm)

@@ -49,6 +49,43 @@ def test_variants_share_everything_else(base: Config) -> None:
     assert (vanilla.credit.kind, vanilla.curriculum.difficulty) == ("grpo", base.curriculum.difficulty)  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        ("credit.kind=istar credit.baseline=rloo", {"kind": "rloo"}),
+        ("credit.kind=istar credit.baseline=raw", {"kind": "grpo"}),
+        ("credit.kind=process_to_go", {"kind": "rloo"}),
+        ("credit.kind=process_supervision", {"kind": "grpo"}),
+        ("credit.kind=prime", {"kind": "rloo"}),
+        ("credit.kind=repirl", {"kind": "rloo"}),
+        ("credit.kind=gigpo credit.discount=0.9", {"kind": "gigpo", "discount": 0.9}),
+        ("credit.kind=gae credit.outcome_weight=0 credit.lam=0.9", {"kind": "gae", "outcome_weight": 1.0, "lam": 0.9}),
+        ("credit.kind=drgrpo", {"kind": "drgrpo"}),
+    ],
+)
+def test_without_step_rewards_outcomes_are_compared_as_before(settings: str, left: dict[str, object]) -> None:
+    """So that `full` and `no_step_rewards` differ in the step rewards alone; vanilla GRPO is GRPO whatever the full system compares by."""
+    base = load("smoke", settings.split())
+    bare, vanilla = variants_of(base, {}, ["no_step_rewards", "vanilla_grpo"])
+    assert left.items() <= bare.config.credit.model_dump().items()  # type: ignore[union-attr]
+    assert vanilla.config.credit.kind == "grpo"  # type: ignore[union-attr]
+
+
+def test_credit_around_interruptions_goes_with_them() -> None:
+    base = load("smoke", ["interrupted_credit.kind=decay", "interruptions.kinds=[tool_error]", "curriculum.kind=entropy"])
+    made = {variant.name: variant.config.interrupted_credit.kind for variant in variants_of(base, {}, ())}
+    assert made == dict.fromkeys(BUILT_IN, "decay") | {"no_interruptions": "none", "vanilla_grpo": "none"}
+    assert clean(base).interrupted_credit.kind == "none"
+
+
+@pytest.mark.parametrize("settings", ["reward.kind=environment", "reward.kind=montecarlo"])
+def test_a_judge_that_reads_no_text_cannot_be_made_static(settings: str) -> None:
+    base = load("smoke", [settings])
+    with pytest.raises(ConfigError, match=r"Variant 'static_judge': A run of it cannot score a file: .* leave the variant out \(--only\)"):
+        variants_of(base, {}, ())
+    assert len(variants_of(base, {}, ["full", "no_step_rewards"])) == 2
+
+
 def test_what_the_config_names_is_taken_as_it_is(base: Config) -> None:
     mine = load(
         "smoke", ["curriculum.kind=zone", "interruptions.kinds=[restock]", "interruptions.share=0.3", "evaluation.every=5", "steps=90"]
@@ -72,6 +109,8 @@ def test_the_static_judge_is_taught_by_a_policy_that_stands_still(base: Config) 
     assert variant.judge is not None
     assert variant.judge.steps == 7 and variant.judge.optimizer.lr < 1e-11
     assert variant.judge.reward == variant.config.reward
+    watched = load("smoke", ["alarms.action=rollback", "evaluation.every=1"])
+    assert [one.judge.alarms.action for one in variants_of(watched, {}, ["static_judge"]) if one.judge] == ["none"]
 
 
 def test_a_named_change_is_one_of_the_full_system(base: Config) -> None:

@@ -79,13 +79,14 @@ def test_an_answer_needs_an_interval() -> None:
     assert answer(Interval(0.1, 0.1, 0.1), 0.1) == "held"
 
 
-def test_the_curve_counts_refused_groups_and_those_of_the_judge() -> None:
+def test_the_curve_counts_refused_groups_continuations_and_those_of_the_judge() -> None:
     lines = [
         MetricsLine(2, {"cloning/loss": 1.0, "eval/success": 0.1}),
         MetricsLine(3, {"rollout/drawn_groups": 2.0}),
         MetricsLine(4, {"rollout/drawn_groups": 5.0, "eval/success": 0.4}),
+        MetricsLine(5, {"rollout/drawn_groups": 1.0, "judge/continuations": 32.0, "credit/event_episodes": 3.0, "eval/success": 0.5}),
     ]
-    assert curve_of(lines, 8, 100) == {"episodes": [100.0, 156.0], "success": [0.1, 0.4]}
+    assert curve_of(lines, 8, 100) == {"episodes": [100.0, 156.0, 199.0], "success": [0.1, 0.4, 0.5]}
 
 
 def test_a_divergence_is_reward_up_and_success_down() -> None:

@@ -50,6 +50,7 @@ def test_what_cloning_depends_on_is_what_is_shared() -> None:
         "curriculum.kind=entropy",
         "optimizer.lr=1e-2",
         "steps=9",
+        "optimizer.weight_decay=0.3",
         "alarms.action=log",
         "name=x",
     ]
