@@ -9,8 +9,9 @@ import copy
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -24,7 +25,7 @@ from stepwell.engine.batch import micro_batches, pad
 from stepwell.engine.optimizer import Optimizer
 from stepwell.engine.policy import LocalPolicy
 from stepwell.engine.sampler import Sampler
-from stepwell.engine.shared import Said, SharedStates, distinct
+from stepwell.engine.shared import Said, SharedStates, WholeRows, distinct
 from stepwell.engine.trunk import Trunk
 from stepwell.errors import CapabilityError, ConfigError
 from stepwell.protocols import Capabilities, Loss, ModelSpec, OptimizerSpec
@@ -183,6 +184,7 @@ class LocalModel:
         stamp: Another object whenever the weights are others; a policy knows by it that its model has moved on.
         is_read: Whether a head reads this model's hidden states.
         recent: What sampled last with the present weights, as long as a head may read what it has computed.
+        whole: What was computed by the last `forward`, for the same use.
     """
 
     def __init__(
@@ -203,6 +205,7 @@ class LocalModel:
         self.is_read = False
         self.recent: Sampler | None = None
         self.last_said = Said()
+        self.whole = WholeRows()
         matrices = frozenset() if head is not None else _matrices(trunk.module) & frozenset(params)
         self.optimizer = Optimizer(params, spec.optimizer, matrices=matrices)
 
@@ -239,7 +242,8 @@ class LocalModel:
                 before = hidden.gather(1, (targets - 1)[..., None].expand(-1, -1, hidden.shape[-1])).float()
             values = torch.where(batch.mask, self.head(before)[..., 0], 0.0)
             return Outputs(torch.full_like(values, math.nan), None, values), batch
-        made = self.trunk.target_outputs(ids, targets, batch.mask, self.spec.temperature, want)
+        note = partial(self.whole.note, rows)
+        made = self.trunk.target_outputs(ids, targets, batch.mask, self.spec.temperature, want, note)
         return Outputs(made.logprobs, made.entropy, None, made.certainty), batch
 
     def _check_carries(self, want: frozenset[str]) -> None:
@@ -253,8 +257,13 @@ class LocalModel:
         return micro_batches(rows, self.engine.budget.tokens, self.engine.budget.rows)
 
     def recall(self, rows: Sequence[Row]) -> list[Tensor | None]:
-        """See `Sampler.recall`; None for every row where nothing was sampled with the present weights."""
-        return [None] * len(rows) if self.recent is None else self.recent.recall(rows)
+        """Hidden states before each row's targets, [N, width], where sampling or `forward` has computed them with the present weights."""
+        found = [self.whole.find(self.stamp, row) for row in rows]
+        rest = [b for b, states in enumerate(found) if states is None]
+        recalled = [None] * len(rest) if self.recent is None else self.recent.recall([rows[b] for b in rest])
+        for b, states in zip(rest, recalled, strict=True):
+            found[b] = states
+        return found
 
     def forward(self, rows: Sequence[Row], want: frozenset[str] = NOTHING) -> list[dict[str, Floats]]:
         """See `protocols.Model.forward`. A head gives values alone."""
@@ -262,7 +271,8 @@ class LocalModel:
         self._switch_adapter()
         if self.shared is not None:
             self.shared.renew(rows)
-        made = self.say(rows, want)
+        with self.whole.noting(self.stamp) if self.is_read else nullcontext():
+            made = self.say(rows, want)
         if self.shared is None:  # What a head says of another model's states depends on weights that are not its own.
             self.last_said.note(self.stamp, rows, made)
         return made
@@ -291,6 +301,7 @@ class LocalModel:
         self._check_carries(loss.wants)
         self._switch_adapter()
         self.recent = None  # Its keys and values would stand beside all that learning needs.
+        self.whole.forget()
         if self.shared is not None:
             self.shared.retain(rows)
         names = frozenset({"values"}) if self.head is not None else loss.wants | {"logprobs"}
@@ -382,6 +393,7 @@ class LocalModel:
         self.version = version
         self.stamp = object()
         self.recent = None
+        self.whole.forget()
 
     def _check_speaks(self) -> None:
         if self.head is not None:

@@ -60,6 +60,7 @@ class LocalPolicy:
         self._check_present()
         check_temperature(self._model.spec.temperature, sampling)
         self._model.last_said.forget()  # About other episodes than those that come now.
+        self._model.whole.forget()
         if self._kept is None and self._model.is_read:
             self._model.recent = self._sampler
         with self._model.using(self._kept):

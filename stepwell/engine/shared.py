@@ -5,7 +5,8 @@ Legend: B row, N target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,7 +18,7 @@ from stepwell.types import Floats, Row
 if TYPE_CHECKING:
     from stepwell.engine.local import LocalModel
 
-__all__ = ["Said", "SharedStates", "distinct"]
+__all__ = ["Said", "SharedStates", "WholeRows", "distinct"]
 
 _MOST = 2**27
 """Numbers that are kept, at most: 512 MiB in float32."""
@@ -83,13 +84,58 @@ class Said:
         return [asked[b] if b in asked else self._found[_question(row)] for b, row in enumerate(rows)]
 
 
+class WholeRows:
+    """Hidden states at every place of the rows of a model's last `forward`: heads on it read them at places of their own.
+
+    Args:
+        most: Numbers that are kept at most; what comes after them is left out.
+    """
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        self._stamp: object = None
+        self._is_open = False
+        self._size = 0
+        self._kept: list[tuple[bytes, Tensor]] = []
+
+    @contextmanager
+    def noting(self, stamp: object) -> Iterator[None]:
+        """What is computed inside is noted under this stamp, in place of all before."""
+        self.forget()
+        self._stamp, self._is_open = stamp, True
+        try:
+            yield
+        finally:
+            self._is_open = False
+
+    def note(self, rows: Sequence[Row], hidden: Tensor) -> None:
+        """States of rows, [B, L, width], where anybody wants them noted."""
+        for row, states in zip(rows, hidden, strict=True) if self._is_open else ():
+            inside = states[: len(row.ids)]
+            if self._size + inside.numel() <= self._most:
+                self._size += inside.numel()
+                self._kept.append((row.ids[: len(inside)].tobytes(), inside.clone()))
+
+    def find(self, stamp: object, row: Row) -> Tensor | None:
+        """The states before the row's targets, where a row that begins with all that stands before them was noted. [N, width]"""
+        if self._stamp is not stamp:
+            return None
+        wanted = row.ids[: row.targets[-1]].tobytes()
+        return next((states[row.targets - 1] for text, states in self._kept if text.startswith(wanted)), None)
+
+    def forget(self) -> None:
+        """Nothing is known any more."""
+        self._kept, self._size = [], 0
+
+
 class SharedStates:
     """The hidden states of a model where one head on it reads: no gradient goes into them, so they are needed as numbers alone.
 
     What a call has read is kept for the next one as long as the model's weights are the same, so that learning from what was scored takes
     no second forward pass, and of several updates only the first takes one. Kept are `width` numbers for each place of the last call; a
-    call that would need more than `most` keeps nothing. Equal rows are read once, and rows that the model has sampled with these
-    weights are recalled from the sampler's keys and values, as far as those are still there (`Sampler.recall`).
+    call that would need more than `most` keeps nothing. Equal rows are read once. Rows that the model has sampled with these weights are
+    recalled from the sampler's keys and values, as far as those are still there (`Sampler.recall`), and rows that it was asked about itself
+    (`Model.forward`, a judge whose values are a head on it) are taken from there (`WholeRows`).
 
     Args:
         of: Whose hidden states.

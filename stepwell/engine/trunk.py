@@ -101,7 +101,13 @@ class Trunk:
         return self._whole(ids)[rows, lengths - 1].float()
 
     def target_outputs(
-        self, ids: Tensor, targets: Tensor, mask: Tensor, temperature: float, want: frozenset[str] = frozenset()
+        self,
+        ids: Tensor,
+        targets: Tensor,
+        mask: Tensor,
+        temperature: float,
+        want: frozenset[str] = frozenset(),
+        note: Callable[[Tensor], None] | None = None,
     ) -> TargetOutputs:
         """Log-probs (and what is wanted of entropy and certainty) at targets.
 
@@ -111,12 +117,15 @@ class Trunk:
             mask: [B, N], True where a target is.
             temperature: Logits are divided by it, as in sampling.
             want: Of {"entropy", "certainty"}.
+            note: Is told the hidden states that this takes, [B, L, width], where the model lets them be seen.
         """
         rows = torch.arange(len(ids), device=ids.device)[:, None].expand_as(targets)
         row_F, target_F = rows[mask], targets[mask]
         label_F = ids[row_F, target_F]
         read = ids[:, : self.max_length]  # no target is predicted from a row's last token, which may lie beyond the last position
         whole = self.hidden(read) if self.splits else self._whole(read)
+        if self.splits and note is not None:
+            note(whole)
         project = self.logits if self.splits else Tensor.float
         size = max(1, _CHUNK_ELEMENTS // self.vocab_size)
         named = ("logprobs", *sorted(want & {"entropy", "certainty"}))

@@ -17,7 +17,7 @@ from torch import Tensor
 from stepwell.engine.local import Budget, LocalEngine, LocalModel
 from stepwell.engine.policy import LocalPolicy
 from stepwell.engine.sampler import Sampler
-from stepwell.engine.shared import SharedStates
+from stepwell.engine.shared import SharedStates, WholeRows
 from stepwell.engine.trunk import Trunk
 from stepwell.losses import CloningLoss, ValueLoss
 from stepwell.protocols import Loss, ModelSpec
@@ -215,6 +215,62 @@ def test_what_kept_weights_sampled_is_not_recalled() -> None:
     made.policy.step(3e-2)
     turns(reference)
     np.testing.assert_allclose(values(made.head, made.rows), by_hand(made), atol=2e-5)
+
+
+# -- what the model was asked about itself -----------------------------------------------------------------------------------------
+
+
+def asked(made: Played) -> None:
+    """The model is asked for log-probs of all but the first tokens of the same episodes, of which a head reads few places."""
+    made.snapshot.forget()
+    made.policy.forward([Row.of(row.ids[:-1], np.arange(3, len(row.ids) - 1)) for row in made.rows])
+
+
+def test_a_head_reads_what_its_model_has_computed_for_itself(passes: list[int]) -> None:
+    made = played()
+    asked(made)
+    passes.clear()
+    found = values(made.head, made.rows)
+    longer = replace(made.rows[0], ids=np.append(made.rows[0].ids, [5, 5]), targets=made.rows[0].targets + 2)
+    assert passes == []
+    np.testing.assert_allclose(found, by_hand(made), atol=2e-5)
+    passes.clear()
+    values(made.head, [longer])
+    assert len(passes) == 1, "it ends beyond what was computed"
+
+
+@pytest.mark.parametrize("why", ["a step", "learning", "sampling", "the next question"])
+def test_what_a_model_has_computed_for_itself_is_let_go(why: str, passes: list[int], tmp_path: Path) -> None:
+    made = played()
+    asked(made)
+    if why == "a step":
+        moved_by_a_step(made, tmp_path)
+    elif why == "learning":
+        made.policy.backward(random_rows(3), CloningLoss())
+    elif why == "sampling":
+        made.snapshot.sample([ids(3, 4)], [Sampling(max_tokens=1)], [0])
+        made.snapshot.forget()
+    else:
+        made.policy.forward(random_rows(2, seed=5))
+    passes.clear()
+    found = values(made.head, made.rows)
+    assert passes
+    np.testing.assert_allclose(found, by_hand(made), atol=2e-5)
+
+
+def test_other_weights_and_lonely_models_note_nothing() -> None:
+    made = played()
+    reference = made.policy.keep()
+    made.snapshot.forget()
+    made.policy.forward(random_rows(1))
+    reference.logprobs(made.rows)
+    assert made.policy.recall(made.rows) == [None] * len(made.rows), "kept weights are not the present ones"
+    lonely = engine().model("policy", ModelSpec())
+    lonely.forward(made.rows)
+    assert lonely.recall(made.rows) == [None] * len(made.rows), "no head reads it"
+    made.policy.whole = WholeRows(most=32 * len(made.rows[2].ids))
+    made.policy.forward([made.rows[2], made.rows[3]])
+    assert [states is not None for states in made.policy.recall([made.rows[2], made.rows[3]])] == [True, False]
 
 
 # -- kept from one call to the next ----------------------------------------------------------------------------------------------
