@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stepwell.engine.local import NOTHING, Budget, LocalEngine, LocalModel, LocalPolicy, Text, added
+from stepwell.engine.local import Budget, LocalEngine, LocalModel, LocalPolicy, Text
+from stepwell.engine.model import NOTHING, added
 from stepwell.engine.policy import check_temperature
 from stepwell.engine.ranks import Ranks
 from stepwell.engine.shared import distinct
