@@ -18,34 +18,74 @@ import time
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from exactness import compare
 
+from stepwell.evaluation.intervals import Interval, difference
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 STEPWELL = [str(Path(sys.executable).parent / "stepwell")]
-BACKEND = {"max_lora_adapters": 24, "max_lora_rank": 8, "train_micro_batch_size": 8, "sample_max_num_sequences": 16}
-DOMAIN = "{kind: maze, view: place, difficulty: [0, 0], test_tasks: 40}"
-ROLLOUT = "{groups: 4, group_size: 8, turns: 8, max_tokens: 6}"
-CLONING, LEARNING, EPISODES = 20, 3, 40
-"""Steps of a run; `--short` makes them few."""
-RUN = f"""
+BACKEND = {"max_lora_adapters": 24, "max_lora_rank": 8, "train_micro_batch_size": 1, "sample_max_num_sequences": 32}
+"""A server compiles for every number of rows below its micro-batch, and every length; a row at a time, there are lengths alone."""
+BASE_STEPS = 200
+RUN = """
 name: real
-steps: STEPS
-domain: {DOMAIN}
-engine: {{kind: remote, url: "URL", model: BASE, rank: 8, threads: 1, gone_s: 8.0, timeout_s: 600.0}}
+steps: {steps}
+domain: {{kind: maze, view: place, difficulty: [0, 0], test_tasks: 100, seed: 1}}
+engine: {{kind: remote, url: "{url}", model: {base}, server: skyrl-jax, rank: 8, threads: 1, gone_s: 8.0, timeout_s: 900.0}}
 chat: {{tools: false, context: observation}}
-cloning: {{steps: WARM, batch: 8, optimizer: {{kind: adamw, lr: 3e-3, warmup: 0, decay: linear, max_grad_norm: 1e6}}}}
-rollout: {ROLLOUT}
-reward: {{kind: implicit, model: lora, lr: 1e-3, max_grad_norm: 1e6}}
-credit: {{kind: istar, alpha: 0.1}}
+cloning: {{steps: {warm}, batch: 8, optimizer: {{kind: adamw, lr: 1e-3, warmup: 0, max_grad_norm: 1e6}}}}
+rollout: {{groups: {groups}, group_size: 8, turns: {turns}, max_tokens: 6}}
+reward: {reward}
+credit: {credit}
 curriculum: {{kind: uniform, difficulty: [0, 0]}}
-optimizer: {{lr: 1e-3, max_grad_norm: 1e6}}
-evaluation: {{every: 0, episodes: EPISODES, during: 8}}
+optimizer: {{lr: 2e-3, betas: [0.9, 0.95], max_grad_norm: 1e6}}
+evaluation: {{every: 0, episodes: {episodes}}}
 checkpoint: {{every: 1}}
 """
+JUDGE = ("{kind: implicit, model: lora, lr: 1e-3, max_grad_norm: 1e6}", "{kind: istar, alpha: 0.1}")
+OUTCOME = ("{kind: outcome}", "{kind: grpo}")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run.
+
+    Attributes:
+        reward, credit: As YAML.
+        steps, warm: Of learning from rewards, and of cloning before.
+        groups: Tasks of a step, eight episodes each.
+        episodes: Held-out tasks, before and after.
+    """
+
+    name: str
+    reward: str
+    credit: str
+    steps: int
+    warm: int
+    groups: int
+    episodes: int
+    turns: int = 8
+
+    def write(self, server: Server, folder: Path) -> Path:
+        """Its config, for this server."""
+        facts = {name: getattr(self, name) for name in ("steps", "warm", "groups", "reward", "credit", "episodes", "turns")}
+        file = folder / f"{self.name}.yaml"
+        file.write_text(RUN.format(url=server.url, base=server.base, **facts), encoding="utf-8")
+        return file
+
+
+LEARNING = {
+    "outcome": Plan("outcome", *OUTCOME, steps=12, warm=0, groups=8, episodes=100),
+    "judge": Plan("judge", *JUDGE, steps=12, warm=0, groups=8, episodes=100),
+}
+"""Does success rise? Without a judge, and with one."""
+SHORT = Plan("short", *JUDGE, steps=2, warm=4, groups=2, episodes=4, turns=4)
+"""What is killed, and what four devices repeat."""
 
 
 class Server:
@@ -93,10 +133,14 @@ class Server:
         self.log.close()
 
 
-class Log:
-    """What was found, as lines of Markdown."""
+HEAD = "# The log of scripts/test-remote\n\nWritten by `./scripts/test-remote --log docs/remote-log.md`.\n\n"
 
-    def __init__(self) -> None:
+
+class Log:
+    """What was found, as lines of Markdown; written to the page as it is found."""
+
+    def __init__(self, page: Path | None) -> None:
+        self.page = page
         self.lines: list[str] = []
         self.failed: list[str] = []
         self.start = time.monotonic()
@@ -104,6 +148,8 @@ class Log:
     def say(self, line: str = "") -> None:
         self.lines.append(line)
         print(f"[{time.monotonic() - self.start:5.0f} s] {line}", flush=True)
+        if self.page:
+            self.page.write_text(HEAD + "\n".join(self.lines) + "\n", encoding="utf-8")
 
     def demand(self, passed: bool, line: str) -> None:
         self.say(f"- {'passed' if passed else '**FAILED**'}: {line}")
@@ -115,16 +161,11 @@ def stepwell(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[st
     return subprocess.run([*STEPWELL, *arguments], capture_output=True, text=True, **settings)
 
 
-def config_text(server: Server) -> str:
-    text = RUN.replace("URL", server.url).replace("BASE", str(server.base))
-    return text.replace("STEPS", str(LEARNING)).replace("WARM", str(CLONING)).replace("EPISODES", str(EPISODES))
-
-
 def make_base(folder: Path) -> Path:
-    """A tiny model that has learnt the maze a little, written to disk."""
+    """A tiny model that has learnt the maze a little, written to disk: at temperature 1 it succeeds now and then."""
     settings = ["domain.kind=maze", "domain.view=place", "domain.difficulty=[0,0]", "domain.test_tasks=40"]
     settings += ["engine.width=64", "engine.feedforward=128", "engine.max_length=256", "engine.threads=1", "chat.context=observation"]
-    settings += ["cloning.steps=60", "cloning.batch=16", "steps=0", "evaluation.every=0", "evaluation.episodes=8"]
+    settings += [f"cloning.steps={BASE_STEPS}", "cloning.batch=16", "steps=0", "evaluation.every=0", "evaluation.episodes=1"]
     settings += ["rollout.turns=8", "rollout.max_tokens=6"]
     for command in (
         ["train", "smoke", *settings, "--run", str(folder / "base-run")],
@@ -141,8 +182,8 @@ def metrics(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
 
 
-def check(log: Log, server: Server) -> None:
-    """`stepwell engine check` must find nothing."""
+def check(log: Log, server: Server, *, again: bool) -> None:
+    """`stepwell engine check` must find nothing. `again`: a second time, when all that it needs is compiled."""
     start = time.monotonic()
     made = stepwell("engine", "check", server.url, "--json")
     if made.returncode not in (0, 1):
@@ -157,12 +198,21 @@ def check(log: Log, server: Server) -> None:
     for finding in found["findings"]:
         log.say(f"| {finding['check']} | {finding['measured']} | {finding['wanted']} |")
     log.say()
+    if again:
+        start = time.monotonic()
+        code = stepwell("engine", "check", server.url, "--json").returncode
+        log.demand(code == 0, f"the same again, on the server that has compiled it all ({time.monotonic() - start:.0f} s)")
+
+
+CLIENTS: list[subprocess.Popen[bytes]] = []
+"""All that was begun: none outlives this program."""
 
 
 def begin(run: Path, config: Path, *more: str) -> subprocess.Popen[bytes]:
     out = (run.parent / f"{run.name}.log").open("ab")
     command = [*STEPWELL, "train", str(config), "--run", str(run), *more]
-    return subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+    CLIENTS.append(subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True))
+    return CLIENTS[-1]
 
 
 def wait_for(condition: Callable[[], bool], limit_s: float) -> bool:
@@ -174,100 +224,129 @@ def wait_for(condition: Callable[[], bool], limit_s: float) -> bool:
     return False
 
 
-def whole_run(log: Log, server: Server, folder: Path) -> list[dict[str, float]]:
-    """Policy and judge, without interruption: does it learn?"""
-    config, run = folder / "run.yaml", folder / "whole"
-    config.write_text(config_text(server), encoding="utf-8")
-    start = time.monotonic()
-    ended = begin(run, config).wait()
-    found = metrics(run)
-    losses = [line["cloning/loss"] for line in found if "cloning/loss" in line]
-    log.demand(ended == 0 and len(losses) == CLONING, f"a run of {CLONING} steps of cloning and {LEARNING} of learning ends "
-               f"({time.monotonic() - start:.0f} s)")  # fmt: skip
-    if not losses:
-        return found
-    tail = min(5, CLONING // 3)
-    first, last = sum(losses[:tail]) / tail, sum(losses[-tail:]) / tail
-    log.demand(last < first, f"cloning loss over the wire: {first:.3f} (first {tail} steps) to {last:.3f} (last {tail})")
+def learning(log: Log, server: Server, folder: Path, plan: Plan) -> None:
+    """Reinforcement learning alone, over the wire: success on held-out tasks before and after."""
+    run, start = folder / plan.name, time.monotonic()
+    ended = begin(run, plan.write(server, folder)).wait()
+    found = [line for line in metrics(run) if "policy/grad_norm" in line]
+    log.demand(ended == 0 and len(found) == plan.steps, f"{plan.name}: {plan.steps} steps of {8 * plan.groups} episodes, without cloning, "
+               f"end ({time.monotonic() - start:.0f} s)")  # fmt: skip
+    if ended or not found:
+        return
     report = json.loads((run / "report.json").read_text(encoding="utf-8"))
-    log.say(f"- success on {EPISODES} held-out tasks before and after: `{json.dumps(_success(report))}`")
-    learnt = [line for line in found if "policy/grad_norm" in line]
-    log.demand(bool(learnt) and learnt[0]["judge/log_ratio_abs"] == 0.0, "the judge, which starts as the policy, says exactly 0 at first")
-    ratios = [float(f"{line['judge/log_ratio_abs']:.2g}") for line in learnt]
-    if any(line["judge/mixed_groups"] for line in learnt[:-1]):
-        log.demand(any(ratios[1:]), f"and something else once it has learnt: log-ratios {ratios}")
+    for name, words in (("success", "at temperature 1"), ("success_greedy", "greedy")):
+        before, after = (Interval(**report[name][when]) for when in ("before", "after"))
+        change, low, high = (100 * x for x in difference(before, after))
+        line = f"{plan.name}: success {words} on {plan.episodes} held-out tasks {before.mean:.0%} before, {after.mean:.0%} after: "
+        line += f"{change:+.0f} points (95 % interval {low:+.0f} to {high:+.0f})"
+        log.demand(low > 0, line) if name == "success" else log.say(f"- {line}")
+    log.say(f"- {plan.name}: success in training, step by step: {[round(line['rollout/success'], 2) for line in found]}")
+    seconds = {
+        name: sum(line[f"time/{name}_s"] for line in found[1:]) / (len(found) - 1) for name in ("rollout", "judge", "update", "step")
+    }
+    log.say(f"- {plan.name}: seconds of a step after the first: {json.dumps({k: round(v, 1) for k, v in seconds.items()})}")
+    judged(log, plan, found)
+    worst = max(line["sampler/mismatch_rms"] for line in found)
+    log.demand(worst < 1e-3, f"{plan.name}: sampler and trainer differ by {worst:.2g} nats (rms) at most")
+
+
+def judged(log: Log, plan: Plan, found: list[dict[str, float]]) -> None:
+    """The judge starts as the policy, and says something once it has learnt."""
+    if "judge/log_ratio_abs" not in found[0]:
+        return
+    ratios = [float(f"{line['judge/log_ratio_abs']:.2g}") for line in found]
+    accuracy = [round(line["judge/fresh_pair_accuracy"], 2) for line in found if "judge/fresh_pair_accuracy" in line]
+    log.demand(ratios[0] == 0.0, f"{plan.name}: the judge, which starts as the policy, says exactly 0 at first")
+    if any(line["judge/mixed_groups"] for line in found[:-1]):
+        log.demand(
+            any(ratios[1:]), f"{plan.name}: and something else once it has learnt: log-ratios {ratios}, right of fresh pairs {accuracy}"
+        )
     else:
-        log.say(f"- no group of the first steps held better and worse episodes, so that the judge had nothing to learn from: {ratios}")
-    worst = max(line["sampler/mismatch_rms"] for line in learnt)
-    log.demand(worst < 1e-3, f"sampler and trainer differ by {worst:.2g} nats (rms) at most")
+        log.say(f"- {plan.name}: no group held better and worse episodes, so that the judge had nothing to learn from")
+
+
+def uninterrupted(log: Log, server: Server, folder: Path) -> list[dict[str, float]]:
+    """The run that others must repeat."""
+    start, run = time.monotonic(), folder / "whole"
+    ended = begin(run, SHORT.write(server, folder)).wait()
+    found = metrics(run)
+    losses = [round(line["cloning/loss"], 4) for line in found if "cloning/loss" in line]
+    log.demand(ended == 0 and len(losses) == SHORT.warm, f"a run of {SHORT.warm} steps of cloning and {SHORT.steps} of learning ends "
+               f"({time.monotonic() - start:.0f} s); cloning losses {losses}")  # fmt: skip
     return found
 
 
-def _success(report: Any) -> Any:
-    return {name: report[name] for name in ("success", "success_greedy") if name in report}
+def apart(one: list[dict[str, float]], two: list[dict[str, float]]) -> tuple[int, float]:
+    """How many numbers of what was learnt the two runs have in common, and how far they are apart at most."""
+    names = ("cloning/loss", "rollout/success", "rollout/tokens", "judge/loss", "policy/loss")
+    gaps = [abs(a[name] - b[name]) for a, b in zip(one, two, strict=False) for name in names if name in a and name in b]
+    return len(gaps), max(gaps, default=float("nan"))
 
 
 def killed_run(log: Log, server: Server, folder: Path, whole: list[dict[str, float]]) -> None:
     """The same run, whose client and whose server are killed in the middle."""
-    config, run = folder / "run.yaml", folder / "killed"
+    config, run = folder / f"{SHORT.name}.yaml", folder / "killed"
     client = begin(run, config)
-    wait_for(lambda: len(metrics(run)) >= CLONING // 4, 600)
+    wait_for(lambda: len(metrics(run)) >= 1, 900)
     os.killpg(client.pid, signal.SIGKILL)
     client.wait()
     done = len(metrics(run))
     client = begin(run, config, "--resume")
-    wait_for(lambda: len(metrics(run)) >= CLONING // 2 + 1, 600)
+    wait_for(lambda: len(metrics(run)) >= SHORT.warm + 2, 900)  # the evaluation after cloning is a line of its own
     server.kill()
-    start = time.monotonic()
+    start, at = time.monotonic(), len(metrics(run))
     code = client.wait()
     said = (folder / "killed.log").read_text(encoding="utf-8", errors="replace")
-    log.demand(code == 2 and "--resume" in said, f"client killed after step {done}, resumed; server killed: the client ends after "
-               f"{time.monotonic() - start:.0f} s with exit code {code} and says how to go on")  # fmt: skip
+    words = f"client killed after line {done} of its metrics, resumed; server killed after line {at}: the client ends after"
+    words += f" {time.monotonic() - start:.0f} s with exit code {code} and says how to go on"
+    log.demand(code == 2 and "--resume" in said, words)
     again = server.start()
     code = begin(run, config, "--resume").wait()
     found = metrics(run)
     steps = [int(line["step"]) for line in found]
-    log.demand(code == 0 and steps == list(range(min(steps), CLONING + LEARNING + 1)), f"started again ({again:.0f} s), run resumed: "
-               f"steps {steps[0]} to {steps[-1]}, each once")  # fmt: skip
-    pairs = [(a["cloning/loss"], b["cloning/loss"]) for a, b in zip(whole, found, strict=False) if "cloning/loss" in a]
-    gap = max(abs(a - b) for a, b in pairs)
-    log.demand(len(pairs) == CLONING and gap < 1e-4, f"its {len(pairs)} cloning losses are those of the uninterrupted run to {gap:.2g}: "
-               "no step was lost or repeated")  # fmt: skip
+    log.demand(code == 0 and steps == [int(line["step"]) for line in whole], f"started again ({again:.0f} s), run resumed: steps {steps}, "
+               "as without interruption")  # fmt: skip
+    common, gap = apart(whole, found)
+    words = f"{common} numbers of its cloning and learning are those of the uninterrupted run to {gap:.2g}: no step was lost or repeated"
+    log.demand(common > SHORT.warm and gap < 1e-4, words)
 
 
 def sharded(log: Log, server: Server, folder: Path, whole: list[dict[str, float]]) -> None:
     """Four devices, two ways of sharding."""
-    config, run = folder / "sharded.yaml", folder / "sharded"
-    text = config_text(server).replace(f"steps: {LEARNING}\n", "steps: 1\n")
-    config.write_text(text.replace(f"episodes: {EPISODES}", "episodes: 4"), encoding="utf-8")
-    code = begin(run, config).wait()
+    start, run = time.monotonic(), folder / "sharded"
+    code = begin(run, replace(SHORT, name="four").write(server, folder)).wait()
     found = metrics(run)
     pairs = [
         (a["cloning/loss"], b["cloning/loss"]) for a, b in zip(whole, found, strict=False) if "cloning/loss" in a and "cloning/loss" in b
     ]
     gap = max((abs(a - b) for a, b in pairs), default=float("nan"))
-    log.demand(code == 0 and gap < 1e-2, f"a run on 4 devices, FSDP 2 x TP 2: {len(pairs)} cloning losses within {gap:.2g} of one device's")
+    words = f"a run on 4 devices, FSDP 2 x TP 2, ends ({time.monotonic() - start:.0f} s): "
+    words += f"{len(pairs)} cloning losses within {gap:.2g} of one device's"
+    log.demand(code == 0 and len(pairs) == SHORT.warm and gap < 1e-4, words)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", required=True, help="Python of the environment that holds SkyRL")
     parser.add_argument("--log", type=Path, help="write what was measured to this page")
-    parser.add_argument("--short", action="store_true", help="fewer steps, one device")
-    parser.add_argument("--stages", default="", help="of check, exactness, run, kill, devices; by default all (--short: but devices)")
+    parser.add_argument("--short", action="store_true", help="without learning and four devices")
+    parser.add_argument(
+        "--stages", default="", help="of check, exactness, run, kill, devices; by default all (--short: check, exactness, kill)"
+    )
+    parser.add_argument("--arms", default=",".join(LEARNING), help="of the stage run: outcome, judge")
     parser.add_argument("--base", type=Path, help="a base made before")
     parser.add_argument("--keep", type=Path, help="work in this folder, and keep it")
     arguments = parser.parse_args()
-    if arguments.short:
-        globals().update(CLONING=8, LEARNING=2, EPISODES=16)
-    usual = ["check", "exactness", "run", "kill", *([] if arguments.short else ["devices"])]
+    usual = ["check", "exactness", *([] if arguments.short else ["run"]), "kill", *([] if arguments.short else ["devices"])]
     stages = arguments.stages.split(",") if arguments.stages else usual
+    arms = [LEARNING[name] for name in arguments.arms.split(",")] if "run" in stages else []
     folder = arguments.keep or Path(tempfile.mkdtemp(prefix="stepwell-remote-"))
     folder.mkdir(parents=True, exist_ok=True)
-    log = Log()
+    log = Log(arguments.log)
     version = subprocess.run([arguments.server, "-c", "import importlib.metadata as m; print(m.version('skyrl'), m.version('jax'))"],
                              capture_output=True, text=True, check=True).stdout.split()  # fmt: skip
-    log.say(f"SkyRL {version[0]} with JAX {version[1]} on CPU, {os.cpu_count()} cores; a Llama of 2 layers, width 64; LoRA rank 8.")
+    words = f"{time.strftime('%d %B %Y')}: SkyRL {version[0]} with JAX {version[1]} on CPU, {os.cpu_count()} cores at a load of {load()} "
+    log.say(f"{words}when it began; a Llama of 2 layers and width 64, {BASE_STEPS} steps of cloning; LoRA rank 8.")
     log.say()
     base = arguments.base or make_base(folder)
     servers: list[Server] = []
@@ -279,20 +358,24 @@ def main() -> None:
         log.say()
         log.say(f"- up in {server.start():.0f} s")
         if "check" in stages:
-            check(log, server)
+            check(log, server, again=not arguments.short)
         for line, passed in compare(server.url, base, folder / "work" / "checkpoints") if "exactness" in stages else ():
             log.demand(passed, line)
-        whole = whole_run(log, server, folder) if "run" in stages else []
+        for plan in arms:
+            learning(log, server, folder, plan)
+        whole = uninterrupted(log, server, folder) if {"kill", "devices"} & set(stages) else []
         if whole and "kill" in stages:
             killed_run(log, server, folder, whole)
         server.kill()
-        if "devices" in stages:
+        if whole and "devices" in stages:
             four_devices(log, arguments.server, folder, servers, whole)
     finally:
+        for client in CLIENTS:
+            client.kill()
         for one in servers:
             with suppress(Exception):
                 one.kill()
-    finish(log, arguments.log, folder if arguments.keep is None else None)
+    finish(log, folder if arguments.keep is None else None)
 
 
 def four_devices(log: Log, python: str, folder: Path, servers: list[Server], whole: list[dict[str, float]]) -> None:
@@ -302,19 +385,18 @@ def four_devices(log: Log, python: str, folder: Path, servers: list[Server], who
     server = Server(python, servers[0].base, folder / "work4", devices=4)
     servers.append(server)
     log.say(f"- up in {server.start():.0f} s")
-    if not whole:
-        check(log, server)
-        return
     sharded(log, server, folder, whole)
 
 
-def finish(log: Log, page: Path | None, folder: Path | None) -> None:
-    """The last line, the page, and the exit code."""
+def load() -> str:
+    """Processes that wanted to compute, over the last 15 minutes."""
+    return f"{os.getloadavg()[2]:.1f}"
+
+
+def finish(log: Log, folder: Path | None) -> None:
+    """The last line and the exit code."""
     log.say()
-    log.say(f"{len(log.failed)} failed; {time.monotonic() - log.start:.0f} s in all.")
-    if page:
-        head = "# The log of scripts/test-remote\n\nWritten by `./scripts/test-remote --log docs/remote-log.md`.\n\n"
-        page.write_text(head + "\n".join(log.lines) + "\n", encoding="utf-8")
+    log.say(f"{len(log.failed)} failed; {time.monotonic() - log.start:.0f} s in all; load {load()} at the end.")
     if folder is not None and not log.failed:
         shutil.rmtree(folder, ignore_errors=True)
     passed = sum(line.startswith("- passed") for line in log.lines)
