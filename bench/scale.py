@@ -3,7 +3,8 @@
 Episodes of 8,192 tokens in 8 turns, 2,048 of them sampled, in groups of 8. For each number of episodes: credit (iStar), collating rows,
 the loss and its gradient by log-probs, and the calls of one step through the SDK to a server in a process of its own that computes
 nothing and answers after given latencies. Wall seconds, megabytes on the wire, and the client's largest memory. Sampling is measured on
-`--sampled` episodes, a turn at a time, all requests of a turn in flight together.
+`--sampled` episodes, a turn at a time, all requests of a turn in flight together; beside it what the first turn of a group would send
+if its members shared one request.
 """
 
 from __future__ import annotations
@@ -129,6 +130,19 @@ def sampling(episodes: int, trainee: TinkerTrainee, pipe: Connection) -> dict[st
     return {"episodes": episodes, "sampling_s": time.perf_counter() - start, "sent_MB": sent, "received_MB": received}
 
 
+def sharing(service: TinkerService, trainee: TinkerTrainee, pipe: Connection) -> dict[str, float]:
+    """Kilobytes sent for the first turn of a group: a request of its own for each member, and one that asks for all of them."""
+    context = np.random.default_rng(2).integers(5, 30000, CONTEXT)
+    asked = [Asked(context, SAMPLED, 1.0, (2,), member) for member in range(MEMBERS)]
+    trainee.speaker().sample(asked[:1])  # opens what is opened once
+    start = seen(pipe)[0]
+    trainee.speaker().sample(asked)
+    apart = seen(pipe)[0]
+    prompt, settings = service.prompt(asked[0])
+    trainee.client.save_weights_and_get_sampling_client().sample(prompt=prompt, num_samples=MEMBERS, sampling_params=settings).result()
+    return {"members": MEMBERS, "apart_kB": (apart - start) / 1e3, "shared_kB": (seen(pipe)[0] - apart) / 1e3}
+
+
 def seen(pipe: Connection) -> tuple[int, int]:
     pipe.send("seen")
     got: tuple[int, int] = pipe.recv()
@@ -150,7 +164,7 @@ def main() -> None:
     url = pipe.recv()
     service = TinkerService(Web(url, "TINKER_API_KEY", "refused"), server_kind("skyrl-jax"), "base", Patience())
     trainee = service.create(8, 0)
-    results = [sampling(arguments.sampled, trainee, pipe)]
+    results = [sampling(arguments.sampled, trainee, pipe), sharing(service, trainee, pipe)]
     results += [measure(int(n), trainee, pipe) for n in arguments.episodes.split(",")]
     pipe.send("end")
     if arguments.json:
