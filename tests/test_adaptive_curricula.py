@@ -99,6 +99,14 @@ def test_uniform_tasks_do_not_stay_there() -> None:
     assert success[:20].mean() < 0.4
 
 
+def test_zone_stays_with_the_easiest_where_even_they_fail() -> None:
+    """What is aimed at goes up while success is below the centre, yet not above what any bin gives, where the reward would be flat."""
+    zone, learner = Zone(bins()), Learner(0.0, speed=0.0, slope=20.0)
+    train(zone, learner, 60)
+    assert zone.aim == pytest.approx(falling(zone.bins.success_B, 2.0 + zone.bins.tries_B)[0], abs=0.1)
+    assert zone.share_B[0] > 0.3 > 3 * zone.share_B[5:].max()
+
+
 def test_phases_follow_one_another_and_say_why() -> None:
     curriculum, learner = EntropyCurriculum(bins()), Learner(0.3, speed=0.02)
     assert curriculum.phase is Phase.DISCOVERY

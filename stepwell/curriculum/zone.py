@@ -39,7 +39,8 @@ class Zone:
     (`falling`).
 
     Estimates lag behind an agent that learns, so success would stay above the centre: what is aimed at is moved against what was
-    missed, a tenth of it each step, by 0.2 at most.
+    missed, a tenth of it each step, by 0.2 at most, and never to where no bin is: far from all of them R is flat, and where even the
+    easiest tasks fail more often than not the generator would draw all alike.
 
     Differs from the paper: the generator is a distribution over the difficulty of tasks that are known to be solvable, not a language
     model, and its fixed point is computed in place of sampled; batches are not skipped.
@@ -86,7 +87,8 @@ class Zone:
         difficulty, success = self.bins.end_step()
         known_B = falling(self.bins.success_B, 2.0 + self.bins.tries_B)
         if not math.isnan(success):
-            self.aim = float(np.clip(self.aim + 0.1 * (self._centre - success), self._centre - _FARTHEST, self._centre + _FARTHEST))
+            moved = np.clip(self.aim + 0.1 * (self._centre - success), self._centre - _FARTHEST, self._centre + _FARTHEST)
+            self.aim = float(np.clip(moved, known_B.min(), known_B.max()))
         goal_B = zone_weight(known_B, beta=self._beta, centre=self.aim) / self._kl
         self.logits_B = (1.0 - self._rate) * self.logits_B + self._rate * goal_B
         return {
