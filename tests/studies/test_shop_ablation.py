@@ -46,6 +46,8 @@ def test_the_variants_have_the_ideas_that_they_are_named_after(study: ModuleType
     assert oracle.reward.pay == configs["full"].reward.pay == configs["rloo"].reward.pay
     same = configs["full"].model_copy(update={"reward": oracle.reward, "credit": oracle.credit})
     assert same == oracle  # all else is the full system's
+    some = study.plan_of(world, [40], tmp_path, ["oracle", "full"]).variants
+    assert {variant.name: variant.config for variant in some} == {name: configs[name] for name in ("oracle", "full")}
 
 
 def test_the_preset_shop_is_what_the_study_of_single_products_runs(study: ModuleType, tmp_path: Path) -> None:
