@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import SMALL, stepwell
+from commands import SMALL, small, stepwell
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from stepwell.checkpoint import saved_steps
@@ -60,7 +60,7 @@ CONFIGS = {
     "smoke domain.expert_haste.colour=0.5": "expert_haste names the option 'colour'; did you mean 'color'?",
     "smoke reward.kind=inverse reward.start=nowhere": "nowhere holds no run: there is no config.yaml in it.",
     "reasoning task=string": "domain.task is 'string'; did you mean 'strings'?",
-    "reasoning domain.axes.states=9": "domain.axes.states is 9; machine tasks have 4 to 8.",
+    "reasoning domain.axes.moves=13": "domain.axes.moves is 13; recurrence tasks have 2 to 12.",
     "reasoning reward.demonstrations=none.jsonl": "Demonstrations cannot be read from none.jsonl: No such file or directory.",
     "code data=none.jsonl train_data=none.jsonl": "Problems cannot be read from none.jsonl: No such file or directory.",
     "smoke domain=3": "domain is 3; it should be a section with a kind, such as domain.kind=...",
@@ -87,7 +87,7 @@ CONFIGS = {
 @pytest.mark.parametrize("arguments", CONFIGS)
 def test_a_setting_that_cannot_work(here: Path, arguments: str) -> None:
     source, *settings = arguments.split()
-    assert CONFIGS[arguments] in refused("train", source, *(SMALL if source == "smoke" and len(settings) else ()), *settings)
+    assert CONFIGS[arguments] in refused("train", source, *(small(*settings) if source == "smoke" and len(settings) else ()), *settings)
     assert list(here.iterdir()) == [], "nothing was made"
 
 
@@ -126,12 +126,22 @@ def test_several_faults_are_all_named(here: Path) -> None:
         ("preset: 3\n", "mine.yaml starts from the preset 3; Known: code, default,"),
         ("preset:\n", "mine.yaml starts from the preset None; Known: code, default,"),
         ("preset: smoke\ndomain:\n", "domain is None; it should be a section with a kind,"),
+        ("preset: smoke\n[steps]: 2\n", "mine.yaml: Line 2 has a list or a mapping for a key; the name of a setting is a word."),
     ],
 )
 def test_a_file_that_is_no_config(here: Path, text: str, sentence: str) -> None:
     (here / "mine.yaml").write_text(text)
     assert sentence in refused("train", "mine.yaml")
     assert [path.name for path in here.iterdir()] == ["mine.yaml"]
+
+
+def test_a_setting_counts_whether_it_stands_before_its_kind_or_after(here: Path) -> None:
+    settings = ["optimizer.lr=0.02", "reward.lr=0.5", "products=150", "optimizer.kind=muon", "reward.kind=inverse", "domain.kind=basket"]
+    made = [stepwell("config", "smoke", *order).out for order in (settings, settings[::-1])]
+    found = yaml.safe_load(made[0])
+    assert made[0] == made[1]
+    assert (found["optimizer"]["lr"], found["reward"]["lr"], found["domain"]["products"]) == (0.02, 0.5, 150)
+    assert "reward.objective is not a setting" in refused("train", "smoke", "reward.objective=preference", "reward.kind=temporal")
 
 
 @pytest.mark.parametrize(

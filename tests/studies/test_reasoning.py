@@ -7,35 +7,38 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "studies" / "reasoning"))
 
 import chains.train
 from chains.claims import claims, decided
+from chains.measure import steps_auc
 from chains.plan import ARMS, PROBLEMS, SIZES, Scale, arm_settings, base_settings
 from chains.report import write_report
 from chains.results import over, ratio, read_arms
 
 import stepwell
+from stepwell.credit import by_turn
 from stepwell.domains import reasoning_domain
 from stepwell.envs.reasoning import Truth
 from stepwell.evaluation.intervals import Interval
 from stepwell.step_labels import Labels, read_step_labels
+from stepwell.types import Action, Ending, EndingKind, Episode, Group, Scored, Stop, Turn, Verdict
 
 
 @pytest.mark.parametrize("arm", ARMS)
 def test_every_arm_is_a_config_that_differs_from_the_preset_by_what_it_says(arm: str) -> None:
     config = stepwell.load("reasoning", arm_settings(arm, 50, Scale(), model="model", labels="labels.jsonl"))
-    assert (config.seed, config.steps, config.cloning.steps, config.engine.kind) == (
-        50,
-        {"start": 0, "rloo_long": 60, "repirl_long": 60}.get(arm, Scale().steps),
-        0,
-        "local",
-    )
-    hard = {"rloo_hard", "repirl_hard"}
-    assert (config.domain.difficulty[0] > 0.7) == (arm in hard)  # type: ignore[union-attr]
-    outcome_only = {"start", "rloo", "rloo_long", "rloo_hard", "grpo", "grpo_kl", "prl"}
+    assert (config.seed, config.steps, config.engine.kind) == (50, 0 if arm == "start" else Scale().steps, "local")
+    cloned = config.cloning.steps * config.cloning.batch
+    judge = stepwell.load("reasoning", arm_settings("repirl", 50, Scale(), model="model", labels="labels.jsonl"))
+    shown = judge.steps * judge.reward.batch  # type: ignore[union-attr]
+    assert cloned == (shown if arm.startswith("rloo_cloned") else 0), "as many demonstrations as rePIRL's judge is shown"
+    assert config.domain.expert_slips == 0.0, "none of those has a slip"  # type: ignore[union-attr]
+    assert (config.domain.difficulty[0] >= 0.5) == arm.endswith("_hard")  # type: ignore[union-attr]
+    outcome_only = {"start", "rloo", "rloo_cloned", "rloo_hard", "rloo_cloned_hard", "grpo", "grpo_kl", "prl"}
     assert (config.reward.kind == "outcome") == (arm in outcome_only)
     assert stepwell.load("reasoning", base_settings(Scale())).cloning.steps == Scale().clone
 
@@ -51,6 +54,22 @@ def test_labels_are_what_the_checker_says_and_stand_as_an_episode_does(tmp_path:
         truths = [found.truth for found in domain.truth(task, lines)]
         assert [label == 1.0 for label in one.labels] == [truth is Truth.RIGHT for truth in truths]
         assert all(step.startswith(f"<|user|>{at} written<|end|>") for at, step in enumerate(one.steps) if at)
+
+
+@pytest.mark.parametrize(("rewards", "expected"), [((0.5, 0.1, -0.4, 9.0), 1.0), ((-0.5, 0.3, 0.1, 9.0), 0.5), ((0.1, 0.1, 0.1, 0.1), 0.5)])
+def test_the_judge_of_steps_is_measured_by_right_and_first_wrong_steps_alone(rewards: tuple[float, ...], expected: float) -> None:
+    domain = reasoning_domain(stepwell.load("reasoning", PROBLEMS).domain)  # type: ignore[arg-type]
+    task = domain.tasks("test")[0]
+    right = domain.solution(task) or []
+    lines = [*right[:2], "so it is", *domain.wrong_solution(task, 2, 0)[2:4]]
+    environment, ids = domain.environment(task), np.zeros(1, np.int64)
+    start = environment.start()
+    actions = [Action("write", {"line": line}) for line in lines]
+    turns = tuple(Turn(ids, ids, np.zeros(1), "", one, environment.step(one), Stop.EOS, version=0) for one in actions)
+    episode = Episode(task, 0, start, turns, Ending(EndingKind.TERMINATED), Verdict.of(0.0))
+    said = np.array([*rewards[:2], 5.0, *rewards[2:]])
+    scored = Scored(episode, by_turn(episode), 0.0, {"judge": said}, np.ones(5, np.bool_))
+    assert steps_auc(domain, [Group(task, (scored,))]) == expected
 
 
 def run_of(arm: str, seed: int, wins: list[int], **test: Any) -> dict[str, Any]:
@@ -73,6 +92,12 @@ def test_claims_follow_from_the_numbers(tmp_path: Path) -> None:
     runs += [run_of("repirl", seed, [12, 8, 6, 16], chosen=chosen) for seed in (50, 51)]
     runs += [run_of("prm_only", seed, [4, 2, 1, 8], chosen=chosen) for seed in (50, 52)]
     write_report(written(tmp_path, *runs))
+    written_more = {"start": [4, 0, 0, 8], "rloo_cloned": [16, 12, 8, 16]}
+    (tmp_path / "more").mkdir()
+    more = written(tmp_path / "more", *runs, *(run_of(arm, 50, wins) for arm, wins in written_more.items()))
+    fair = {claim.said[:20]: claim for claim in claims(read_arms(more / "results"))}
+    assert (fair["rePIRL is above RLOO"].found, fair["rePIRL is above RLOO"].verdict) == ("-15.6 points [-25.0, -6.2]", "not held")
+    assert fair["The same of what RLO"].found.startswith("17 % ["), "3 of 18 successes over the start's 12"
     found = {claim.said[:24]: claim for claim in claims(read_arms(tmp_path / "results"))}
     over_rloo = found["rePIRL is at least 5 poi"]
     assert over_rloo.verdict == "held" and over_rloo.found.startswith("+18.8 points [+6.2") and over_rloo.seeds == 2
@@ -87,8 +112,6 @@ def test_claims_follow_from_the_numbers(tmp_path: Path) -> None:
 
 
 def test_intervals_draw_seeds_and_tasks_together() -> None:
-    import numpy as np
-
     table = np.array([[0.0, 1.0], [0.0, 1.0]])
     assert over(table) == Interval(0.5, 0.0, 1.0), "two tasks, of which both or neither may be drawn"
     assert over(np.full((3, 4), 0.25)) == Interval(0.25, 0.25, 0.25)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
+import numpy as np
+
 from chains.plan import SIZES
 from stepwell.build import Built, first_tasks
-from stepwell.envs.reasoning import lines_of
+from stepwell.envs.reasoning import ReasoningDomain, Truth, lines_of
 from stepwell.evaluation.breadth import breadth
 from stepwell.evaluation.evaluate import evaluate
-from stepwell.protocols import RewardLearner
+from stepwell.protocols import Domain, RewardLearner
+from stepwell.rewards.confidence import auc
 from stepwell.searching.choose import worth
 from stepwell.searching.pool import Pool, pool_of
 from stepwell.searching.settings import Method
 from stepwell.seeding import generator
-from stepwell.types import JSON, Episode, Group
+from stepwell.types import JSON, Episode, Group, Scored
 
-__all__ = ["METHODS", "measured"]
+__all__ = ["METHODS", "measured", "steps_auc"]
 
 METHODS: tuple[Method, ...] = ("majority", "best_of_n", "weighted", "group")
 ATTEMPTS = max(SIZES)
@@ -28,7 +32,8 @@ def measured(built: Built, split: str, num_tasks: int) -> dict[str, JSON]:
 
     Keys: `wins`, successes of each task; `greedy`, success of each task; `distinct`, expected number of different right solutions in 8
     attempts; `chosen`, method -> number of candidates -> share of right choices of each task, where the run has a judge that learns;
-    `right` and `wrong`, the judge's mean step reward of solutions that succeed and fail.
+    `auc`, how well the judge's step rewards tell right steps from first wrong ones; `right` and `wrong`, the judge's mean step reward of
+    solutions that succeed and fail.
     """
     began = time.process_time()
     domain, player, policy = built.domain, built.speaker.player, built.policy.snapshot()
@@ -42,8 +47,9 @@ def measured(built: Built, split: str, num_tasks: int) -> dict[str, JSON]:
     }
     judge = built.trainer.judge()
     if isinstance(judge, RewardLearner):
-        scores = [[_mean(one.rewards["judge"][one.scored_S]) for one in group.members] for group in judge.score(groups)]
-        found |= _chosen(built, groups, scores)
+        heard = judge.score(groups)
+        scores = [[_mean(one.rewards["judge"][one.scored_S]) for one in group.members] for group in heard]
+        found |= {**_chosen(built, groups, scores), "auc": steps_auc(domain, heard)}
     return {**found, "cpu_s": round(time.process_time() - began, 3)}
 
 
@@ -53,6 +59,20 @@ def _approach(episode: Episode) -> tuple[str, ...] | None:
 
 def _mean(said: Sequence[float]) -> float | None:
     return float(sum(said) / len(said)) if len(said) else None
+
+
+def steps_auc(domain: Domain, heard: Sequence[Group[Scored]]) -> float | None:
+    """How often a right step has a higher reward than a first wrong one, over all steps of all attempts whose truth is known."""
+    assert isinstance(domain, ReasoningDomain)
+    scores: list[float] = []
+    good: list[bool] = []
+    for one in (member for group in heard for member in group.members):
+        for truth, reward, scored in zip(domain.episode_truth(one.episode), one.rewards["judge"], one.scored_S, strict=True):
+            if scored and truth.truth is not Truth.UNKNOWN:
+                scores.append(float(reward))
+                good.append(truth.truth is Truth.RIGHT)
+    found = auc(np.array(scores), np.array(good, np.bool_))
+    return None if math.isnan(found) else round(found, 4)
 
 
 def _chosen(built: Built, groups: Sequence[Group[Episode]], scores: Sequence[Sequence[float | None]]) -> dict[str, JSON]:

@@ -17,7 +17,15 @@ from stepwell.types import Floats
 
 __all__ = ["write_report"]
 
-_SHOWN = {"rloo": "black", "repirl": "tab:blue", "prm_only": "tab:cyan", "prl": "tab:orange", "grpo_kl": "tab:gray", "certainty": "tab:red"}
+_SHOWN = {
+    "rloo": "black",
+    "repirl": "tab:blue",
+    "rloo_cloned": "tab:green",
+    "prm_only": "tab:cyan",
+    "prl": "tab:orange",
+    "grpo_kl": "tab:gray",
+    "certainty": "tab:red",
+}
 
 
 def write_report(here: Path) -> None:

@@ -80,9 +80,12 @@ def one(arm: str, seed: int, scale: Scale, runs: Path, extra: Sequence[str] = ()
     settings = [*arm_settings(arm, seed, scale, model=str(model), labels=str(file)), *extra]
     built = build(stepwell.load("reasoning", settings))
     curve: dict[str, list[JSON]] = {name: [] for name in ("success", *_KEPT, "cpu_s")}
-    began = time.process_time()
+    cloned_s, began = 0.0, time.process_time()
     for result in built.trainer.run():
         ended = time.process_time()
+        if not result.groups:
+            cloned_s, began = cloned_s + ended - began, ended
+            continue
         wins = [bool(member.scored.episode.verdict.success) for group in result.groups for member in group.members]
         curve["success"].append(round(sum(wins) / len(wins), 4))
         for name in _KEPT:
@@ -91,4 +94,11 @@ def one(arm: str, seed: int, scale: Scale, runs: Path, extra: Sequence[str] = ()
         curve["cpu_s"].append(round(ended - began, 4))
         began = time.process_time()
     told: list[JSON] = [one for one in settings if "/" not in one]
-    return {"arm": arm, "seed": seed, "settings": told, "curve": dict(curve), "test": measured(built, split, scale.tasks)}
+    return {
+        "arm": arm,
+        "seed": seed,
+        "settings": told,
+        "curve": dict(curve),
+        "cloned_cpu_s": round(cloned_s, 3),
+        "test": measured(built, split, scale.tasks),
+    }
