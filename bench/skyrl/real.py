@@ -18,11 +18,12 @@ import time
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from exactness import compare
+from plans import LEARNING, SHORT, Plan
 
 from stepwell.evaluation.intervals import Interval, difference
 
@@ -32,60 +33,6 @@ STEPWELL = [str(Path(sys.executable).parent / "stepwell")]
 BACKEND = {"max_lora_adapters": 24, "max_lora_rank": 8, "train_micro_batch_size": 1, "sample_max_num_sequences": 32}
 """A server compiles for every number of rows below its micro-batch, and every length; a row at a time, there are lengths alone."""
 BASE_STEPS = 200
-RUN = """
-name: real
-steps: {steps}
-domain: {{kind: maze, view: place, difficulty: [0, 0], test_tasks: 100, seed: 1}}
-engine: {{kind: remote, url: "{url}", model: {base}, server: skyrl-jax, rank: 8, threads: 1, gone_s: 8.0, timeout_s: 900.0}}
-chat: {{tools: false, context: observation}}
-cloning: {{steps: {warm}, batch: 8, optimizer: {{kind: adamw, lr: 1e-3, warmup: 0, max_grad_norm: 1e6}}}}
-rollout: {{groups: {groups}, group_size: 8, turns: {turns}, max_tokens: 6}}
-reward: {reward}
-credit: {credit}
-curriculum: {{kind: uniform, difficulty: [0, 0]}}
-optimizer: {{lr: 2e-3, betas: [0.9, 0.95], max_grad_norm: 1e6}}
-evaluation: {{every: 0, episodes: {episodes}}}
-checkpoint: {{every: 1}}
-"""
-JUDGE = ("{kind: implicit, model: lora, lr: 1e-3, max_grad_norm: 1e6}", "{kind: istar, alpha: 0.1}")
-OUTCOME = ("{kind: outcome}", "{kind: grpo}")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A run.
-
-    Attributes:
-        reward, credit: As YAML.
-        steps, warm: Of learning from rewards, and of cloning before.
-        groups: Tasks of a step, eight episodes each.
-        episodes: Held-out tasks, before and after.
-    """
-
-    name: str
-    reward: str
-    credit: str
-    steps: int
-    warm: int
-    groups: int
-    episodes: int
-    turns: int = 8
-
-    def write(self, server: Server, folder: Path) -> Path:
-        """Its config, for this server."""
-        facts = {name: getattr(self, name) for name in ("steps", "warm", "groups", "reward", "credit", "episodes", "turns")}
-        file = folder / f"{self.name}.yaml"
-        file.write_text(RUN.format(url=server.url, base=server.base, **facts), encoding="utf-8")
-        return file
-
-
-LEARNING = {
-    "outcome": Plan("outcome", *OUTCOME, steps=12, warm=0, groups=8, episodes=100),
-    "judge": Plan("judge", *JUDGE, steps=12, warm=0, groups=8, episodes=100),
-}
-"""Does success rise? Without a judge, and with one. What comes out is said, and fails nothing: no setting is known that learns in so few steps."""
-SHORT = Plan("short", *JUDGE, steps=2, warm=4, groups=2, episodes=4, turns=4)
-"""What is killed, and what four devices repeat."""
 
 
 class Server:
@@ -227,7 +174,7 @@ def wait_for(condition: Callable[[], bool], limit_s: float) -> bool:
 def learning(log: Log, server: Server, folder: Path, plan: Plan) -> None:
     """Reinforcement learning alone, over the wire: success on held-out tasks before and after."""
     run, start = folder / plan.name, time.monotonic()
-    ended = begin(run, plan.write(server, folder)).wait()
+    ended = begin(run, plan.write(server.url, server.base, folder)).wait()
     found = [line for line in metrics(run) if "policy/grad_norm" in line]
     log.demand(ended == 0 and len(found) == plan.steps, f"{plan.name}: {plan.steps} steps of {8 * plan.groups} episodes, without cloning, "
                f"end ({time.monotonic() - start:.0f} s)")  # fmt: skip
@@ -268,7 +215,7 @@ def judged(log: Log, plan: Plan, found: list[dict[str, float]]) -> None:
 def uninterrupted(log: Log, server: Server, folder: Path) -> list[dict[str, float]]:
     """The run that others must repeat."""
     start, run = time.monotonic(), folder / "whole"
-    ended = begin(run, SHORT.write(server, folder)).wait()
+    ended = begin(run, SHORT.write(server.url, server.base, folder)).wait()
     found = metrics(run)
     losses = [round(line["cloning/loss"], 4) for line in found if "cloning/loss" in line]
     log.demand(ended == 0 and len(losses) == SHORT.warm, f"a run of {SHORT.warm} steps of cloning and {SHORT.steps} of learning ends "
@@ -314,7 +261,7 @@ def killed_run(log: Log, server: Server, folder: Path, whole: list[dict[str, flo
 def sharded(log: Log, server: Server, folder: Path, whole: list[dict[str, float]]) -> None:
     """Four devices, two ways of sharding."""
     start, run = time.monotonic(), folder / "sharded"
-    code = begin(run, replace(SHORT, name="four").write(server, folder)).wait()
+    code = begin(run, replace(SHORT, name="four").write(server.url, server.base, folder)).wait()
     found = metrics(run)
     pairs = [
         (a["cloning/loss"], b["cloning/loss"]) for a, b in zip(whole, found, strict=False) if "cloning/loss" in a and "cloning/loss" in b
