@@ -74,6 +74,7 @@ def test_the_judge_of_steps_is_measured_by_right_and_first_wrong_steps_alone(rew
 
 def run_of(arm: str, seed: int, wins: list[int], **test: Any) -> dict[str, Any]:
     curve = {"success": [0.1, 0.2], "policy/entropy": [0.2, 0.1], "cpu_s": [2.0, 2.0] if arm.startswith("repirl") else [1.0, 1.0]}
+    curve["judge/fresh_pair_accuracy"] = [0.5, 0.75]
     return {"arm": arm, "seed": seed, "curve": curve, "test": {"wins": wins, "greedy": [True] * len(wins), "distinct": 1.0, **test}}
 
 
@@ -89,7 +90,7 @@ def test_claims_follow_from_the_numbers(tmp_path: Path) -> None:
         rule: {str(n): [1.0 if rule == "best_of_n" else 0.5] * 4 for n in SIZES} for rule in ("best_of_n", "majority", "weighted", "group")
     }
     runs = [run_of("rloo", seed, [8, 4, 2, 16]) for seed in (50, 51)]
-    runs += [run_of("repirl", seed, [12, 8, 6, 16], chosen=chosen) for seed in (50, 51)]
+    runs += [run_of("repirl", seed, [12, 8, 6, 16], chosen=chosen, auc=0.75) for seed in (50, 51)]
     runs += [run_of("prm_only", seed, [4, 2, 1, 8], chosen=chosen) for seed in (50, 52)]
     write_report(written(tmp_path, *runs))
     written_more = {"start": [4, 0, 0, 8], "rloo_cloned": [16, 12, 8, 16]}
@@ -108,6 +109,7 @@ def test_claims_follow_from_the_numbers(tmp_path: Path) -> None:
     assert len(found) == 4, "claims without runs are not made"
     table = (tmp_path / "table.md").read_text()
     assert "| prm_only | 2 | 23.4 [" in table and "**not held**" in table
+    assert "| repirl | 2 | 0.62, 0.62 | 0.75, 0.75 |" in table and "| rloo | 2 | 0.6" not in table, "RLOO has no judge"
     assert (tmp_path / "plots" / "search.png").stat().st_size > 1000
 
 

@@ -17,7 +17,7 @@ ARMS: Mapping[str, Sequence[str]] = {
     "rloo": (*_OUTCOME, "credit.kind=rloo"),
     "repirl": _REPIRL,
     "rloo_cloned": (*_OUTCOME, "credit.kind=rloo", *_CLONED),
-    "prm_only": (*_INVERSE, "reward.correct=policy", "credit.kind=process_supervision"),
+    "prm_only": (*_INVERSE, "reward.correct=policy", "credit.kind=process_supervision", "optimizer.lr=0.0005"),
     "grpo_kl": (*_OUTCOME, "credit.kind=grpo", "loss.kl=k2", "loss.kl_coef=0.01"),
     "prl": (*_OUTCOME, "credit.kind=suffix", "credit.beta=0.01"),
     "rloo_hard": (*_OUTCOME, "credit.kind=rloo"),

@@ -34,7 +34,7 @@ def write_report(here: Path) -> None:
     if not arms:
         return
     arms = {name: arms[name] for name in ARMS if name in arms}
-    parts = [_claim_lines(arms), _arm_lines(arms), _search_lines(arms)]
+    parts = [_claim_lines(arms), _arm_lines(arms), _judge_lines(arms), _search_lines(arms)]
     (here / "table.md").write_text("\n\n".join("\n".join(part) for part in parts if part) + "\n")
     (here / "plots").mkdir(exist_ok=True)
     _curves(arms, here / "plots" / "curves.png")
@@ -66,11 +66,27 @@ def _entropy(arm: Arm, seeds: list[int]) -> str:
 
 
 def _times(arms: Mapping[str, Arm], arm: Arm) -> str:
-    base = arms.get("rloo_hard" if arm.name.endswith("_hard") else "rloo_long" if arm.name.endswith("_long") else "rloo")
+    base = arms.get("rloo_hard" if arm.name.endswith("_hard") else "rloo")
     seeds = sorted(set(arm.runs) & set(base.runs)) if base is not None else []
     if base is None or not seeds or not arm.curve("cpu_s", seeds).size:
         return ""
     return f"{arm.step_s(seeds).mean() / base.step_s(seeds).mean():.2f}"
+
+
+def _judge_lines(arms: Mapping[str, Arm]) -> list[str]:
+    """How well the judges tell successes from failures before they have learnt from them, and right steps from wrong ones at the end."""
+    lines = [
+        "| judge of | seeds | pairs right, first and last five steps | right steps above wrong ones (AUC), by seed |",
+        "|---|---|---|---|",
+    ]
+    for name, arm in arms.items():
+        seeds = [seed for seed in sorted(arm.runs) if arm.runs[seed]["test"].get("auc") is not None]
+        if seeds:
+            pairs = arm.curve("judge/fresh_pair_accuracy", seeds)
+            told = f"{np.nanmean(pairs[:, :5]):.2f}, {np.nanmean(pairs[:, -5:]):.2f}"
+            areas = ", ".join(f"{arm.runs[seed]['test']['auc']:.2f}" for seed in seeds)
+            lines.append(f"| {name} | {len(seeds)} | {told} | {areas} |")
+    return lines if len(lines) > 2 else []
 
 
 def _search_lines(arms: Mapping[str, Arm]) -> list[str]:
