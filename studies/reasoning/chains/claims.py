@@ -140,4 +140,4 @@ def _time(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
 
 
 def _above_0(gap: Interval) -> Verdict:
-    return "held" if gap.low > 0 else "not held" if gap.high <= 0 else "undecided"
+    return "held" if gap.low > 0 else "not held" if gap.high < 0 else "undecided"

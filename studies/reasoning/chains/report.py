@@ -104,15 +104,17 @@ def _percent(interval: Interval) -> str:
 
 
 def _curves(arms: Mapping[str, Arm], path: Path) -> None:
-    figure = Figure(figsize=(11, 4), layout="constrained")
-    success, entropy = figure.subplots(1, 2)
-    for name in (name for name in arms if name.endswith("_hard")):
-        _line(success, arms[name], "success")
+    figure = Figure(figsize=(15, 4), layout="constrained")
+    success, hard, entropy = figure.subplots(1, 3)
     for name in (name for name in _SHOWN if name in arms):
+        _line(success, arms[name], "success")
         _line(entropy, arms[name], "policy/entropy")
-    success.set(title="hard tasks: success of training episodes", xlabel="step", ylabel="share, mean of 5 steps")
+    for name in (name for name in arms if name.endswith("_hard")):
+        _line(hard, arms[name], "success")
+    success.set(title="success of training episodes", xlabel="step", ylabel="share, mean of 5 steps")
+    hard.set(title="the same on hard tasks", xlabel="step", ylabel="share, mean of 5 steps")
     entropy.set(title="entropy of the policy", xlabel="step", ylabel="nats a token, mean of 5 steps")
-    for axes in (success, entropy):
+    for axes in (success, hard, entropy):
         if axes.lines:
             axes.legend(fontsize=8)
         axes.grid(alpha=0.3)
@@ -126,7 +128,7 @@ def _line(axes, arm: Arm, metric: str) -> None:  # type: ignore[no-untyped-def]
         return
     smooth = np.array([_running(row) for row in curve])
     steps = np.arange(smooth.shape[1])
-    (drawn,) = axes.plot(steps, smooth.mean(0), label=arm.name, color=_SHOWN.get(arm.name))
+    (drawn,) = axes.plot(steps, smooth.mean(0), label=arm.name, color=_SHOWN.get(arm.name.removesuffix("_hard")))
     axes.fill_between(steps, smooth.min(0), smooth.max(0), alpha=0.15, color=drawn.get_color())
 
 
