@@ -106,7 +106,9 @@ def test_claims_follow_from_the_numbers(tmp_path: Path) -> None:
     assert (alone.verdict, alone.seeds, alone.found) == ("not held", 1, "50 % [50, 50]"), "seed 52 has no RLOO beside it"
     assert found["Best of n by rePIRL's ju"].verdict == "held"
     assert (found["A step of rePIRL costs n"].found, found["A step of rePIRL costs n"].verdict) == ("2.00 times [2.00, 2.00]", "not held")
-    assert len(found) == 4, "claims without runs are not made"
+    votes = found["Votes weighted by rePIRL"]
+    assert votes.verdict == "undecided" and votes.found.startswith("n=4: +0.0 points [+0.0, +0.0]"), "as good as majority, not above it"
+    assert len(found) == 5, "claims without runs are not made"
     table = (tmp_path / "table.md").read_text()
     assert "| prm_only | 2 | 23.4 [" in table and "**not held**" in table
     assert "| repirl | 2 | 0.62, 0.62 | 0.75, 0.75 |" in table and "| rloo | 2 | 0.6" not in table, "RLOO has no judge"

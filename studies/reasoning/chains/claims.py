@@ -44,7 +44,8 @@ def claims(arms: Mapping[str, Arm]) -> list[Claim]:
         (("repirl", "rloo_cloned"), _over_cloned),
         (("prm_only", "rloo"), _prm_only),
         *([(("prm_only", "rloo"), _prm_only_gain)] if "start" in arms else []),
-        (("repirl",), _search),
+        (("repirl",), _best_of_n),
+        (("repirl",), _weighted),
         (("prl", "grpo_kl"), _pass_at_16),
         (("prl", "grpo_kl"), _pass_at_1),
         (("repirl_hard", "rloo_hard"), _hard_end),
@@ -96,13 +97,20 @@ def _prm_only_gain(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
     return Claim("The same of what RLOO gained over the start", found, len(seeds), decided(share, 0.95))
 
 
-def _search(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
-    arm = arms["repirl"]
-    gaps = {n: over(arm.chosen("best_of_n", n, seeds) - arm.chosen("majority", n, seeds)) for n in SIZES if n >= 4}
+def _best_of_n(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
+    return _search(arms["repirl"], seeds, "best_of_n", "Best of n by rePIRL's judge is above majority at every n of 4 and more")
+
+
+def _weighted(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
+    return _search(arms["repirl"], seeds, "weighted", "Votes weighted by rePIRL's judge are above majority at every n of 4 and more")
+
+
+def _search(arm: Arm, seeds: Sequence[int], rule: str, said: str) -> Claim:
+    gaps = {n: over(arm.chosen(rule, n, seeds) - arm.chosen("majority", n, seeds)) for n in SIZES if n >= 4}
     above, below = all(gap.low > 0 for gap in gaps.values()), any(gap.high < 0 for gap in gaps.values())
     found = "; ".join(f"n={n}: {_points(gap)}" for n, gap in gaps.items())
     verdict: Verdict = "held" if above else "not held" if below else "undecided"
-    return Claim("Best of n by rePIRL's judge is above majority at every n of 4 and more", found, len(seeds), verdict)
+    return Claim(said, found, len(seeds), verdict)
 
 
 def _pass_at_16(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
