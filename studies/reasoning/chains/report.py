@@ -144,7 +144,7 @@ def _search_picture(arms: Mapping[str, Arm], path: Path) -> None:
     figure = Figure(figsize=(4 * len(names), 4), layout="constrained")
     for axes, name in zip(np.atleast_1d(figure.subplots(1, len(names), sharey=True)), names, strict=True):
         arm, seeds = arms[name], sorted(arms[name].runs)
-        for rule, style in (("best_of_n", "-"), ("group", "-."), ("majority", "--")):
+        for rule, style in (("best_of_n", "-"), ("weighted", "-."), ("majority", "--")):
             axes.plot(SIZES, [100 * arm.chosen(rule, n, seeds).mean() for n in SIZES], style, label=rule, marker="o")
         axes.plot(SIZES, [100 * arm.success(n, seeds).mean() for n in SIZES], ":", color="gray", label="a perfect judge")
         axes.set(title=name, xlabel="candidates", ylabel="success, %", xscale="log", xticks=SIZES, xticklabels=SIZES)
