@@ -160,7 +160,7 @@ def reasoning() -> Tree:
     """Products modulo a number, line by line, with a tiny model and rePIRL: a judge learnt from an expert. Minutes on one core."""
     return {
         "name": "reasoning",
-        "steps": 50,
+        "steps": 25,
         "domain": {
             "kind": "reasoning",
             "task": "recurrence",

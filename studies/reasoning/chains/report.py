@@ -104,17 +104,14 @@ def _percent(interval: Interval) -> str:
 
 
 def _curves(arms: Mapping[str, Arm], path: Path) -> None:
-    figure = Figure(figsize=(15, 4), layout="constrained")
-    success, hard, entropy = figure.subplots(1, 3)
-    for name in (name for name in _SHOWN if name in arms):
-        _line(success, arms[name], "success")
-        _line(entropy, arms[name], "policy/entropy")
-    for name in (name for name in arms if name.endswith("_hard")):
-        _line(hard, arms[name], "success")
-    success.set(title="success of training episodes", xlabel="step", ylabel="share, mean of 5 steps")
-    hard.set(title="the same on hard tasks", xlabel="step", ylabel="share, mean of 5 steps")
-    entropy.set(title="entropy of the policy", xlabel="step", ylabel="nats a token, mean of 5 steps")
-    for axes in (success, hard, entropy):
+    shown, rare = [name for name in _SHOWN if name in arms], [name for name in arms if name.endswith("_hard")]
+    panels = [("success of training episodes", "success", shown), ("entropy of the policy, nats a token", "policy/entropy", shown)]
+    panels += [("success of training episodes, hard tasks", "success", rare)] if rare else []
+    figure = Figure(figsize=(5 * len(panels), 4), layout="constrained")
+    for axes, (title, metric, names) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        for name in names:
+            _line(axes, arms[name], metric)
+        axes.set(title=title, xlabel="step", ylabel="mean of 5 steps")
         if axes.lines:
             axes.legend(fontsize=8)
         axes.grid(alpha=0.3)
