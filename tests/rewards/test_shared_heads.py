@@ -13,6 +13,7 @@ from test_critic import COINS
 
 from stepwell.credit import by_token
 from stepwell.credit.gae import GAE
+from stepwell.engine.batch import episode_rows
 from stepwell.engine.local import Budget, LocalModel
 from stepwell.engine.shared import SharedStates
 from stepwell.engine.trunk import Trunk
@@ -20,6 +21,7 @@ from stepwell.protocols import ModelSpec, RewardLearner
 from stepwell.rewards.critic import Critic, CriticSettings
 from stepwell.rewards.inverse import InverseReward, InverseSettings
 from stepwell.rewards.outcome import OutcomeReward
+from stepwell.rewards.soft_q import SoftQReward, SoftQSettings
 from stepwell.rewards.temporal import TemporalReward, TemporalSettings
 from stepwell.rollout import rollout
 from stepwell.types import Episode, Group, Scored
@@ -90,3 +92,32 @@ def test_recalled_kept_or_computed_it_is_the_same(name: str, monkeypatch: pytest
         np.testing.assert_allclose(other.head, plain.head, atol=1e-3, rtol=1e-3)
         assert other.positions == 0 if recalls else other.positions < plain.positions
     assert np.abs(plain.said).max() > 0.05 and plain.positions > 0
+
+
+def test_values_on_a_judge_are_read_from_its_own_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Soft Q asks judge and reference, and nobody a third time."""
+    speaker = toy_speaker(turns=3, budget=Budget(rows=5))
+    policy = speaker.engine.model("policy", ModelSpec())
+    judge = speaker.engine.model("judge", ModelSpec(of="policy"))
+    head = speaker.engine.model("judge_value", ModelSpec(kind="head", of="judge"))
+    with torch.no_grad():
+        head.params["weight"].normal_(std=0.3, generator=torch.Generator().manual_seed(0))
+    reward = SoftQReward(judge, head, SoftQSettings(form="value"))
+    tasks = [COINS.task(0.5, g, "train") for g in range(4)]
+    groups = rollout(COINS, tasks, policy.snapshot(), speaker.player, group_size=4, seed=(0,))
+    computed: list[int] = []
+    hidden = Trunk.hidden
+
+    def counted(self: Trunk, some: torch.Tensor) -> torch.Tensor:
+        computed.append(some.numel())
+        return hidden(self, some)
+
+    monkeypatch.setattr(Trunk, "hidden", counted)
+    said = numbers(reward.score(groups))
+    passes = sum(computed)
+    computed.clear()
+    judge.forward([row for group in groups for episode in group.members for row in episode_rows(episode)])
+    assert passes == 2 * sum(computed) > 0
+    monkeypatch.setattr(judge, "recall", lambda rows: [None] * len(rows))
+    np.testing.assert_allclose(said, numbers(reward.score(groups)), atol=1e-5)
+    assert np.abs(said).max() > 0.05
