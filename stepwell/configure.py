@@ -52,7 +52,8 @@ def load(source: str, overrides: Sequence[str] = ()) -> Config:
     """A preset's name or a YAML file, changed by `key=value` arguments.
 
     Keys are dotted (`reward.beta=0.1`). A key that is no section of the config but a setting of the domain may leave `domain.` out
-    (`data=DIR`). A changed `kind` starts its section anew; a section that says no kind is of the default one.
+    (`data=DIR`). A changed `kind` starts its section anew, wherever it stands among the arguments; a section that says no kind is of the
+    default one.
     """
     if source in PRESETS:
         tree = preset(source)
@@ -66,8 +67,8 @@ def load(source: str, overrides: Sequence[str] = ()) -> Config:
 def load_domain(kind: str, overrides: Sequence[str]) -> DomainConfig:
     """A domain alone, e.g. for `stepwell play`."""
     tree: Tree = {"domain": {"kind": kind}}
-    for override in overrides:
-        _apply(tree, override if override.startswith("domain.") else f"domain.{override}")
+    for override in _in_order([one if one.startswith("domain.") else f"domain.{one}" for one in overrides]):
+        _apply(tree, override)
     adapter: TypeAdapter[DomainConfig] = TypeAdapter(DomainConfig)
     try:
         return adapter.validate_python(tree["domain"])
@@ -87,7 +88,7 @@ def setting_of(override: str) -> str:
 def parse(tree: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
     """A checked config from a tree of settings, changed by `key=value` arguments as in `load`."""
     tree = dict(tree)
-    for override in overrides:
+    for override in _in_order(overrides):
         _apply(tree, override)
     try:
         return Config.model_validate({name: _with_kind(name, section) for name, section in tree.items()})
@@ -124,8 +125,10 @@ class _OnceLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise ConfigError(f"Line {line} has a list or a mapping for a key; the name of a setting is a word.")
             if key.value in seen:
-                line = key.start_mark.line + 1
                 raise ConfigError(f"Line {line} sets {key.value!r} a second time in the same section; keep one of the two.")
             seen.add(key.value)
         return super().construct_mapping(node, deep)
@@ -172,6 +175,20 @@ def _split(override: str) -> tuple[list[str], str]:
     if parts[0] not in Config.model_fields and any(parts[0] in one.model_fields for one in domains):
         parts = ["domain", *parts]
     return parts, text
+
+
+def _in_order(overrides: Sequence[str]) -> list[str]:
+    """Kinds before all else, since each starts its section anew, outer ones first; the others as given.
+
+    >>> _in_order(["reward.lr=0.1", "reward.judges.a.kind=entropy", "reward.kind=mixture"])
+    ['reward.kind=mixture', 'reward.judges.a.kind=entropy', 'reward.lr=0.1']
+    """
+
+    def rank(override: str) -> tuple[bool, int]:
+        parts, _ = _split(override)
+        return parts[-1] != "kind", len(parts) if parts[-1] == "kind" else 0
+
+    return sorted(overrides, key=rank)
 
 
 def _apply(tree: Tree, override: str) -> None:

@@ -30,7 +30,7 @@ def read_entries(path: Path, what: str, form: str) -> Iterator[tuple[str, JSON]]
         form: Ends the errors: how an entry looks.
 
     Raises:
-        DataError: It cannot be read, or is not JSON; or is no Parquet file.
+        DataError: It cannot be read, is not JSON, or holds half a character; or is no Parquet file.
         MissingExtraError: A Parquet file, and pyarrow is not installed.
     """
     if path.suffix == ".parquet":
@@ -52,7 +52,17 @@ def _json(text: str, place: str, form: str) -> JSON:
         value: JSON = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{place}: not JSON ({error}); {form}.") from None
+    if "\\u" in text:
+        _check_whole(value, place)
     return value
+
+
+def _check_whole(value: JSON, place: str) -> None:
+    """An escape can write half a character, which is no text."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{place} holds half a character (a lone surrogate), which cannot be encoded.") from None
 
 
 def _rows(path: Path, what: str) -> Iterator[tuple[str, JSON]]:

@@ -132,6 +132,15 @@ def test_entries_that_are_refused(tmp_path: Path, entry: Mapping[str, object], m
         read(tmp_path, entry)
 
 
+def test_half_a_character_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "labels.jsonl"
+    file.write_text(json.dumps({**PROCESSBENCH, "problem": "half of \ud800"}))
+    with pytest.raises(DataError, match=r"labels\.jsonl, line 1 holds half a character \(a lone surrogate\), which cannot be encoded"):
+        read_step_labels(file)
+    file.write_text(json.dumps({**PROCESSBENCH, "problem": "both halves: \U0001f600"}))  # written as two escapes
+    assert read_step_labels(file)[0].prompt == "both halves: \U0001f600"
+
+
 @pytest.mark.parametrize(
     ("name", "solutions", "labels"),
     [

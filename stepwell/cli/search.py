@@ -98,6 +98,8 @@ def search(
         ahead=ahead,
         separator=None if separator is None else separator.replace("\\n", "\n"),
     )
+    if folder is not None:
+        _check_folder(folder)
     opened = open_target(target, domain, settings or (), checkpoint)
     note(f"Searching: {opened.origin}")
     found = find(opened, judge, asked)
@@ -109,6 +111,15 @@ def search(
         print_json(found.to_json())
         return
     _tell(found)
+
+
+def _check_folder(folder: Path) -> None:
+    """Before anything is sampled."""
+    from stepwell.files import disk_errors, probe
+
+    with disk_errors(f"The search could not be written to {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+        probe(folder)
 
 
 def _methods(text: str) -> tuple[Method, ...]:
@@ -145,7 +156,8 @@ def _tell(found: Found) -> None:
     tied = {name: count for name, count in found.ties.items() if count}
     if tied:
         told_ties = ", ".join(f"{name} {count}" for name, count in tied.items())
-        console.print(f"problems with a tie between answers: {told_ties} (the first sampled is taken; curves share)", markup=False)
+        console.print(f"ties: {told_ties}; of answers to a problem, or `on the way` between branches of a step", markup=False)
+        console.print("(the first sampled is taken; curves share)", markup=False)
     console.print(_table(found))
 
 
@@ -153,9 +165,14 @@ def _table(found: Found) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, caption="tokens: sampled + read by the judge; forwards: passes of a token; both for a problem")
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+        caption="tokens: sampled + read by the judge; passes: forward ones of a token; both for a problem",
+    )
     table.add_column("", no_wrap=True)
-    for column in ("n", "success", "over majority", "tokens", "forwards"):
+    for column in ("n", "success, %", "over majority, %", "tokens", "passes"):
         table.add_column(column, justify="right", no_wrap=True)
     for name, curve in found.curves.items():
         for point in curve:
@@ -170,4 +187,4 @@ def _table(found: Found) -> Table:
 
 def _percent(interval: Interval, *, sign: str = "") -> str:
     mean, low, high = (100 * value for value in interval)
-    return f"{mean:{sign}.1f} % [{low:{sign}.1f}, {high:{sign}.1f}]"
+    return f"{mean:{sign}.1f} [{low:{sign}.1f}, {high:{sign}.1f}]"

@@ -106,7 +106,27 @@ class LossConfig(Settings):
             raise ValueError(
                 f"loss.overlong_buffer is {self.overlong_buffer} and loss.overlong_limit {self.overlong_limit}; at most the limit"
             )
+        for name, by, readers in _READ_BY:
+            value, default, chosen = getattr(self, name), type(self).model_fields[name].default, getattr(self, by)
+            if value != default and chosen not in readers:
+                raise ValueError(
+                    f"loss.{name} is {value}, and nothing reads it while loss.{by} is {chosen!r}; leave it at {default}, or set loss.{by} "
+                    f"({', '.join(readers)})"
+                )
         return self
+
+
+_KL = ("k1", "k2", "k3", "k1+", "k3+", "k1x", "k3x")
+_READ_BY: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("kl_coef", "kl", _KL),
+    ("clip_low", "surrogate", ("clip", "cispo")),
+    ("clip_high", "surrogate", ("clip", "cispo")),
+    ("pooling", "ratio", ("step", "episode")),
+    ("constant", "averaging", ("constant",)),
+    ("correction_low", "correction", ("mask",)),
+    ("correction_high", "correction", ("truncate", "mask")),
+)
+"""Setting, the other one that decides whether it is read, and with which values of that."""
 
 
 class ShapingConfig(Settings):

@@ -7,6 +7,7 @@ machine and come from nowhere else.
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -25,6 +26,11 @@ def rank() -> int:
 def num_ranks() -> int:
     """Processes of this run."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+_PATIENCE = timedelta(days=7)
+"""The lead may be busy by itself for hours (a judge's warm start, an evaluation); a process that has died is noticed at once, by its
+connection."""
 
 
 class Ranks:
@@ -47,7 +53,7 @@ class Ranks:
         if with_gpus:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         if not dist.is_initialized():
-            dist.init_process_group("cpu:gloo,cuda:nccl" if with_gpus else "gloo")
+            dist.init_process_group("cpu:gloo,cuda:nccl" if with_gpus else "gloo", timeout=_PATIENCE)
         return cls(dist.get_rank(), dist.get_world_size())
 
     def tell(self, order: tuple[Any, ...]) -> None:

@@ -15,7 +15,7 @@ how the rest will go is misread by product and minimum, and one that was taught 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from stepwell.credit import Segment, by_turn
@@ -65,6 +65,7 @@ class Judge:
         segment: Where steps end.
         separator: What ends a step within a message that is the whole solution; None where only turns end steps.
         splits: Whether it must be shown a turn for each step, because its steps are turns.
+        version: Of the judge's own policy, which stands for whoever sampled where a log-ratio is to the policy; None: episodes say it.
     """
 
     reward: ProcessReward
@@ -76,6 +77,7 @@ class Judge:
     segment: Segment = by_turn
     separator: str | None = None
     splits: bool = True
+    version: int | None = None
 
     def aggregate(self, wanted: Aggregate | None) -> Aggregate:
         """How its steps are put together.
@@ -118,10 +120,15 @@ class Judge:
         return found
 
     def _scored(self, episodes: Sequence[Episode]) -> list[Scored | None]:
-        shown = [as_turns(one, self.segment(one)) if self.splits else one for one in episodes]
+        shown = [as_turns(one, self.segment(one)) if self.splits else one for one in map(self._by_own_policy, episodes)]
         groups = [Group(one.task, (one,)) for one in shown if one.num_tokens]
         said = iter(self.reward.score(groups) if groups else ())
         return [next(said).members[0] if one.num_tokens else None for one in shown]
+
+    def _by_own_policy(self, episode: Episode) -> Episode:
+        if self.version is None:
+            return episode
+        return replace(episode, turns=tuple(replace(turn, version=self.version) for turn in episode.turns))
 
 
 def _whole(scored: Scored | None, how: Aggregate) -> float | None:

@@ -72,7 +72,7 @@ def judge_of(name: Path | str, model: Trained, starts: Sequence[str], *, separat
     segment = segment_of(model, cut)
     passes = 2 if _compares(found.config.reward) else 1
     if found.separator is None and _speaks_alike(found, model, starts):
-        return Judge(read, says, probability, found.origin, read, passes, segment, separator=cut)
+        return Judge(read, says, probability, found.origin, read, passes, segment, separator=cut, version=found.world.policy.version)
     _check_words(found, starts)
     player = found.world.player
     retelling = Retelling(player.chat, found.separator, player.limits.context, found.world.policy.version)

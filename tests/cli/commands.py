@@ -20,6 +20,12 @@ SMALL = (
 """Settings for the preset `smoke` that make it smaller still."""
 
 
+def small(*settings: str) -> list[str]:
+    """Those of them that hold whatever kind a section gets by the settings."""
+    anew = {one.partition(".kind=")[0] for one in settings if ".kind=" in one}
+    return [one for one in SMALL if one.split(".")[0] not in anew]
+
+
 class Said(NamedTuple):
     """What a command answered."""
 

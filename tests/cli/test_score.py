@@ -297,7 +297,7 @@ LINES: dict[str, tuple[object, str]] = {
     "steps are none": ({"id": 1, "prompt": "p", "steps": []}, "line 1: steps is []; it must be a list of at least one text."),
     "steps are a text": ({"id": 1, "prompt": "p", "steps": "a"}, "line 1: steps is 'a'; it must be a list"),
     "a step is null": ({"id": 1, "prompt": "p", "steps": ["a", None]}, "line 1, step 2 is None; it must be a text."),
-    "half a character": ({"id": 1, "prompt": "p", "steps": ["\ud800"]}, "line 1, step 1 holds half a character"),
+    "half a character": ({"id": 1, "prompt": "p", "steps": ["\ud800"]}, "line 1 holds half a character"),
     "no id": ({"prompt": "p", "steps": ["a"]}, "line 1 has the keys 'prompt', 'steps'"),
     "a strange id": ({"id": None, "prompt": "p", "steps": ["a"]}, "line 1: id is None; it must be a text or a whole number."),
     "no prompt": ({"id": 1, "steps": ["a"]}, "line 1 has the keys 'id', 'steps'"),

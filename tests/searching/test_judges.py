@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,15 @@ def test_a_judge_of_the_same_run_reads_the_tokens_themselves(trained: Run) -> No
     found = stepwell.search(model, run, SearchSettings(n=2, methods=("best_of_n", "beam"), problems=4))
     assert found.aggregate == "sum" and found.curves["beam"][1].cost.judge_tokens > 0
     assert found.curves["best_of_n"][0].cost.judge_tokens == pytest.approx(found.curves["best_of_n"][1].cost.judge_tokens / 2)
+
+
+def test_the_reference_of_a_log_ratio_is_the_judges_own_policy_whoever_sampled(trained: Run) -> None:
+    """Candidates of another checkpoint, or of the same model once it is exported, are of other versions."""
+    model = stepwell.open_run(trained("reward.kind=implicit"))
+    who = judge_of(trained("reward.kind=implicit"), model, starts(model))
+    episodes = played(model)
+    elsewhere = [replace(one, turns=tuple(replace(turn, version=turn.version + 5) for turn in one.turns)) for one in episodes]
+    assert who.scores(elsewhere, "sum") == who.scores(episodes, "sum")
 
 
 def test_a_judge_with_other_words_is_told_the_text(trained: Run) -> None:
