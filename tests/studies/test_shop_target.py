@@ -53,6 +53,11 @@ def test_windows_in_the_zone_by_hand(target: ModuleType) -> None:
     assert target.by_step(run.difficulty) == pytest.approx([0.2] * 8)
 
 
+def test_the_easiest_fifth_is_of_the_last_third_by_hand(target: ModuleType) -> None:
+    run = target.Run([[1.0, 1.0]] * 2 + [[0.25, 0.75]], [[0.05, 0.05]] * 2 + [[0.09, 0.11]], ([0], [0.5]))
+    assert target.easiest(run) == 0.25
+
+
 @pytest.mark.parametrize(
     ("intervals", "said"),
     [
@@ -78,6 +83,7 @@ def test_the_table_is_of_the_runs_that_are_kept(target: ModuleType, tmp_path: Pa
     cells = dict(zip(header.split(" | "), row.split(" | "), strict=True))
     assert cells["seeds"] == "2" and cells["in [0.4, 0.6]"] == "1.00 (1.00 to 1.00)"
     assert cells["success drawn: first third"] == "0.50 (0.45 to 0.55)" and cells["held? |"] == "held |"
+    assert cells["easiest fifth, last third"] == "nan"
     assert cells["difficulty: first third"].startswith("0.30") and cells["after"] == "0.75 (0.75 to 0.75)"
     target.draw()
     assert (tmp_path / "picture.png").stat().st_size > 1000
