@@ -97,13 +97,15 @@ def test_claims_follow_from_the_numbers(tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     more = written(tmp_path / "more", *runs, *(run_of(arm, 50, wins) for arm, wins in written_more.items()))
     fair = {claim.said[:20]: claim for claim in claims(read_arms(more / "results"))}
-    assert (fair["rePIRL is above RLOO"].found, fair["rePIRL is above RLOO"].verdict) == ("-15.6 points [-25.0, -6.2]", "not held")
+    assert (fair["rePIRL is above RLOO"].found, fair["rePIRL is above RLOO"].verdict) == ("-15.6 points [-25.0, -6.2]", "undecided")
     assert fair["The same of what RLO"].found.startswith("17 % ["), "3 of 18 successes over the start's 12"
     found = {claim.said[:24]: claim for claim in claims(read_arms(tmp_path / "results"))}
     over_rloo = found["rePIRL is at least 5 poi"]
     assert over_rloo.verdict == "held" and over_rloo.found.startswith("+18.8 points [+6.2") and over_rloo.seeds == 2
     alone = found["Without any outcome, by "]
-    assert (alone.verdict, alone.seeds, alone.found) == ("not held", 1, "50 % [50, 50]"), "seed 52 has no RLOO beside it"
+    assert (alone.verdict, alone.seeds, alone.found) == ("undecided", 1, "50 % [50, 50]"), (
+        "seed 52 has no RLOO beside it, and one seed decides nothing"
+    )
     assert found["Best of n by rePIRL's ju"].verdict == "held"
     assert (found["A step of rePIRL costs n"].found, found["A step of rePIRL costs n"].verdict) == ("2.00 times [2.00, 2.00]", "not held")
     votes = found["Votes weighted by rePIRL"]

@@ -38,7 +38,7 @@ def decided(interval: Interval, least: float) -> Verdict:
 
 
 def claims(arms: Mapping[str, Arm]) -> list[Claim]:
-    """All claims of whose arms there are runs."""
+    """All claims of whose arms there are runs; one seed decides nothing."""
     made: list[tuple[tuple[str, ...], Callable[[Mapping[str, Arm], Sequence[int]], Claim]]] = [
         (("repirl", "rloo"), _over_rloo),
         (("repirl", "rloo_cloned"), _over_cloned),
@@ -56,7 +56,8 @@ def claims(arms: Mapping[str, Arm]) -> list[Claim]:
     for names, claim in made:
         seeds = sorted(set.intersection(*(set(arms[name].runs) if name in arms else set() for name in names)))
         if seeds:
-            found.append(claim(arms, seeds))
+            made_of = claim(arms, seeds)
+            found.append(made_of if len(seeds) > 1 else made_of._replace(verdict="undecided"))
     return found
 
 
