@@ -5,25 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["LEARNING", "SHORT", "Plan"]
+__all__ = ["BASE", "LEARNING", "SHORT", "Plan"]
 
+MOVES = 3
+BASE = [
+    *("train", "reasoning", "domain.axes={modulus: 97, factors: 4}", "difficulty=[0.1,1.0]", "expert_slips=0.2", "test_tasks=50"),
+    *("engine.threads=1", "cloning.steps=1200", "steps=0", "reward.kind=outcome", "credit.kind=rloo", "rollout.turns=15", "seed=90"),
+    *("evaluation.every=0", "evaluation.episodes=1"),
+]
+"""How the base is made: it knows every product, and has the habit of its expert, who gets one line in five wrong."""
 RUN = """
 name: real
 steps: {steps}
-domain: {{kind: maze, view: place, difficulty: [0, 0], test_tasks: 100, seed: 1}}
+domain: {{kind: reasoning, task: recurrence, axes: {{moves: {moves}, modulus: 97, factors: 4}}, expert_slips: 0.2, test_tasks: 60}}
 engine: {{kind: remote, url: "{url}", model: {base}, server: skyrl-jax, rank: 8, threads: 1, gone_s: 8.0, timeout_s: 900.0}}
-chat: {{tools: false, context: observation}}
+chat: {{tools: false}}
 cloning: {{steps: {warm}, batch: 8, optimizer: {{kind: adamw, lr: 1e-3, warmup: 0, max_grad_norm: 1e6}}}}
-rollout: {{groups: {groups}, group_size: 8, turns: {turns}, max_tokens: 6}}
+rollout: {{groups: {groups}, group_size: 8, turns: 4, max_tokens: 12}}
 reward: {reward}
 credit: {credit}
-curriculum: {{kind: uniform, difficulty: [0, 0]}}
-optimizer: {{lr: 2e-3, betas: [0.9, 0.95], max_grad_norm: 1e6}}
+optimizer: {{lr: 3e-3, warmup: 3, betas: [0.9, 0.95], max_grad_norm: 1e6}}
 evaluation: {{every: 0, episodes: {episodes}}}
 checkpoint: {{every: 1}}
 """
-JUDGE = ("{kind: implicit, model: lora, lr: 1e-3, max_grad_norm: 1e6}", "{kind: istar, alpha: 0.1}")
-OUTCOME = ("{kind: outcome}", "{kind: grpo}")
+JUDGE = ("{kind: implicit, model: lora, lr: 1e-3, max_grad_norm: 1e6}", "{kind: istar, baseline: rloo, alpha: 0.1}")
+OUTCOME = ("{kind: outcome}", "{kind: rloo}")
 
 
 @dataclass(frozen=True)
@@ -44,21 +50,19 @@ class Plan:
     warm: int
     groups: int
     episodes: int
-    turns: int = 8
 
     def write(self, url: str, base: Path, folder: Path) -> Path:
         """Its config, for the server at this address."""
-        facts = {name: getattr(self, name) for name in ("steps", "warm", "groups", "reward", "credit", "episodes", "turns")}
+        facts = {name: getattr(self, name) for name in ("steps", "warm", "groups", "reward", "credit", "episodes")}
         file = folder / f"{self.name}.yaml"
-        file.write_text(RUN.format(url=url, base=base, **facts), encoding="utf-8")
+        file.write_text(RUN.format(url=url, base=base, moves=MOVES, **facts), encoding="utf-8")
         return file
 
 
 LEARNING = {
-    "outcome": Plan("outcome", *OUTCOME, steps=12, warm=0, groups=8, episodes=100),
-    "judge": Plan("judge", *JUDGE, steps=12, warm=0, groups=8, episodes=100),
+    "outcome": Plan("outcome", *OUTCOME, steps=30, warm=0, groups=8, episodes=60),
+    "judge": Plan("judge", *JUDGE, steps=30, warm=0, groups=8, episodes=60),
 }
-"""Does success rise? Without a judge, and with one. What comes out is said, and fails nothing: no setting is known that learns in so few
-steps."""
-SHORT = Plan("short", *JUDGE, steps=2, warm=4, groups=2, episodes=4, turns=4)
+"""Does success rise? Without a judge, and with one. With the local engine and the same adapter it does (docs/lab.md)."""
+SHORT = Plan("short", *JUDGE, steps=2, warm=4, groups=2, episodes=4)
 """What is killed, and what four devices repeat."""

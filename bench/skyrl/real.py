@@ -23,16 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from exactness import compare
-from plans import LEARNING, SHORT, Plan
+from plans import BASE, LEARNING, SHORT, Plan
 
-from stepwell.evaluation.intervals import Interval, difference
+from stepwell.evaluation.intervals import Interval, bootstrap, difference
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 STEPWELL = [str(Path(sys.executable).parent / "stepwell")]
 BACKEND = {"max_lora_adapters": 24, "max_lora_rank": 8, "train_micro_batch_size": 1, "sample_max_num_sequences": 32}
 """A server compiles for every number of rows below its micro-batch, and every length; a row at a time, there are lengths alone."""
-BASE_STEPS = 200
 
 
 class Server:
@@ -109,13 +108,9 @@ def stepwell(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[st
 
 
 def make_base(folder: Path) -> Path:
-    """A tiny model that has learnt the maze a little, written to disk: at temperature 1 it succeeds now and then."""
-    settings = ["domain.kind=maze", "domain.view=place", "domain.difficulty=[0,0]", "domain.test_tasks=40"]
-    settings += ["engine.width=64", "engine.feedforward=128", "engine.max_length=256", "engine.threads=1", "chat.context=observation"]
-    settings += [f"cloning.steps={BASE_STEPS}", "cloning.batch=16", "steps=0", "evaluation.every=0", "evaluation.episodes=1"]
-    settings += ["rollout.turns=8", "rollout.max_tokens=6"]
+    """A tiny model with a habit to lose, written to disk."""
     for command in (
-        ["train", "smoke", *settings, "--run", str(folder / "base-run")],
+        [*BASE, "--run", str(folder / "base-run")],
         ["export", str(folder / "base-run"), str(folder / "base")],
     ):
         made = stepwell(*command)
@@ -187,7 +182,15 @@ def learning(log: Log, server: Server, folder: Path, plan: Plan) -> None:
         line = f"{plan.name}: success {words} on {plan.episodes} held-out tasks {before.mean:.0%} before, {after.mean:.0%} after: "
         line += f"{change:+.0f} points (95 % interval {low:+.0f} to {high:+.0f})"
         log.say(f"- {line}: {'it rose' if low > 0 else 'it fell' if high < 0 else 'no change is shown'}")
-    log.say(f"- {plan.name}: success in training, step by step: {[round(line['rollout/success'], 2) for line in found]}")
+    trained = [line["rollout/success"] for line in found]
+    log.say(f"- {plan.name}: success in training, step by step: {[round(share, 2) for share in trained]}")
+    third = len(trained) // 3
+    first, last = bootstrap(trained[:third]), bootstrap(trained[-third:])
+    change, low, high = (100 * x for x in difference(first, last))
+    line = (
+        f"{plan.name}: success on training tasks, drawn anew at each step, {first.mean:.0%} in the first third, {last.mean:.0%} in the last"
+    )
+    log.say(f"- {line}: {change:+.0f} points (95 % interval over steps {low:+.0f} to {high:+.0f})")
     seconds = {
         name: sum(line[f"time/{name}_s"] for line in found[1:]) / (len(found) - 1) for name in ("rollout", "judge", "update", "step")
     }
@@ -293,7 +296,7 @@ def main() -> None:
     version = subprocess.run([arguments.server, "-c", "import importlib.metadata as m; print(m.version('skyrl'), m.version('jax'))"],
                              capture_output=True, text=True, check=True).stdout.split()  # fmt: skip
     words = f"{time.strftime('%d %B %Y')}: SkyRL {version[0]} with JAX {version[1]} on CPU, {os.cpu_count()} cores at a load of {load()} "
-    log.say(f"{words}when it began; a Llama of 2 layers and width 64, {BASE_STEPS} steps of cloning; LoRA rank 8.")
+    log.say(f"{words}when it began; a Llama of 2 layers and width 64; LoRA rank 8.")
     log.say()
     base = arguments.base or make_base(folder)
     servers: list[Server] = []
