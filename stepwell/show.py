@@ -137,7 +137,7 @@ def render(episode: EpisodeRecord, *, lines: int = _LINES) -> RenderableType:
 
 
 def _title(episode: EpisodeRecord) -> Text:
-    return Text(neutral(f"step {episode.step}  {episode.key}  member {episode.member}  difficulty {episode.difficulty:.2f}"))
+    return Text(neutral(f"step {episode.step}  member {episode.member}  difficulty {episode.difficulty:.2f}  {episode.key}"))
 
 
 def _end(episode: EpisodeRecord) -> Text:

@@ -21,7 +21,7 @@ HEADLINE: dict[str, str] = {
     "entropy": "policy/entropy",
     "kl": "policy/kl_ref",
     "judge pairs": "judge/fresh_pair_accuracy",
-    "cloning": "cloning/accuracy",
+    "cloning loss": "cloning/loss",
 }
 """Label -> the metric shown under it, where the run has it."""
 

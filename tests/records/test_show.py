@@ -90,7 +90,7 @@ def test_numbers_stand_beside_the_text(run: Path) -> None:
     assert re.search(r"  1 search\[red shirt\] +judge  \+0\.500  format  \+0\.125  advantage  \+1\.500 ████████ ", search)
     (buy,) = [line for line in lines if "buy[p1]" in line]
     assert re.search(r"  2 buy\[p1\] +judge unscored  format unscored  advantage  -0\.750 ████ ", buy)
-    assert "step 1  shop/train/7  member 0  difficulty 0.25" in lines[0]
+    assert "step 1  member 0  difficulty 0.25  shop/train/7" in lines[0]
     assert "score 1.00, success  ended: terminated  turns: 2  tokens: 6" in lines[-1]
 
 
