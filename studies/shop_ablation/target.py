@@ -2,8 +2,9 @@
 
     python studies/shop_ablation/target.py             # every run that is not there yet, then table and picture
     python studies/shop_ablation/target.py --table     # from what is there
-    python studies/shop_ablation/target.py --seeds 53,54
+    python studies/shop_ablation/target.py --start weak --seeds 53,54
 
+There are two starts: a clone for whom even the easiest tasks are hard (`weak`), and one with tasks on both sides of one half (`strong`).
 All runs of a seed begin with the same warm start and differ by the curriculum alone. One JSON a run under results/target/, with the
 success of every group that was played; a run that was killed is resumed. Legend: T steps, G groups of a step, W windows.
 """
@@ -21,6 +22,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -39,9 +41,7 @@ HERE = Path(__file__).parent
 KEPT = HERE / "results" / "target"
 PICTURE = HERE.parents[1] / "docs" / "assets" / "shop-target.png"
 ZONE = (0.4, 0.6)
-DIFFICULTY = (0.0, 0.5)
 WINDOW = 5
-SEEDS = "50,51,52"
 CURRICULA = {
     "uniform": ["curriculum.kind=uniform"],
     "entropy": ["curriculum.kind=entropy", "curriculum.bins=5", "curriculum.visits=4"],
@@ -50,13 +50,10 @@ CURRICULA = {
 SETTINGS = [
     "steps=36",
     "domain.products=5000",
-    f"domain.difficulty={list(DIFFICULTY)}",
-    "domain.expert_haste={color: 0.25, scent: 0.25, flavor: 0.25, size: 0.25, pack: 0.25, power: 0.25}",
     "engine.threads=1",
     "engine.heads=1",
     "engine.width=64",
     "engine.feedforward=128",
-    "cloning.steps=450",
     "cloning.optimizer.lr=1e-2",
     "rollout.groups=16",
     "rollout.group_size=4",
@@ -64,13 +61,45 @@ SETTINGS = [
     "rollout.max_tokens=12",
     "reward={kind: outcome, pay: success}",
     "credit={kind: grpo}",
-    "optimizer.lr=1e-3",
     "evaluation.every=12",
     "evaluation.episodes=1",
     "evaluation.how=sampled",
     "evaluation.during=64",
     "tracking.episodes_every=1",
 ]
+
+
+class Start(NamedTuple):
+    """A warm start and what follows from it.
+
+    Attributes:
+        kept: Where its results lie, under `KEPT`.
+        difficulty: The range that is drawn from.
+        haste: Of the demonstrator, for every option.
+    """
+
+    kept: str
+    seeds: str
+    difficulty: tuple[float, float]
+    haste: float
+    cloning: int
+    rate: float
+
+    @property
+    def settings(self) -> list[str]:
+        """On top of `SETTINGS`."""
+        haste = ", ".join(f"{option}: {self.haste}" for option in ("color", "scent", "flavor", "size", "pack", "power"))
+        return [
+            *(f"domain.difficulty={list(self.difficulty)}", f"domain.expert_haste={{{haste}}}"),
+            *(f"cloning.steps={self.cloning}", f"optimizer.lr={self.rate}"),
+        ]
+
+
+STARTS = {
+    "weak": Start(".", "50,51,52", (0.0, 0.5), 0.25, 450, 1e-3),
+    "strong": Start("strong", "55,56,57", (0.0, 0.8), 0.15, 1200, 5e-4),
+}
+WEAK = STARTS["weak"]
 _COLOURS = {"uniform": "#9D755D", "entropy": "#4C78A8", "zone": "#F58518"}
 
 
@@ -88,14 +117,14 @@ class Run(NamedTuple):
     validation: tuple[Sequence[float], Sequence[float]]
 
 
-def config_of(curriculum: str, seed: int, more: Sequence[str] = ()) -> Config:
+def config_of(curriculum: str, seed: int, start: Start = WEAK) -> Config:
     """The settings of a run; the difficulty of its tasks is that of the domain."""
-    return load("quick", [f"name={curriculum}", f"seed={seed}", *SETTINGS, *CURRICULA[curriculum], *more])
+    return load("quick", [f"name={curriculum}", f"seed={seed}", *SETTINGS, *start.settings, *CURRICULA[curriculum]])
 
 
-def play(curriculum: str, seed: int, runs: Path, more: Sequence[str] = ()) -> None:
+def play(curriculum: str, seed: int, runs: Path, start: Start) -> None:
     """Trains, or goes on where a former process was killed, and keeps the result."""
-    config, folder = config_of(curriculum, seed, more), runs / f"{curriculum}-{seed}"
+    config, folder = config_of(curriculum, seed, start), runs / start.kept / f"{curriculum}-{seed}"
     try:
         for _ in train(config, folder, resume=True, show=True, warm=warm_start(config, runs)):
             pass
@@ -110,8 +139,8 @@ def play(curriculum: str, seed: int, runs: Path, more: Sequence[str] = ()) -> No
         "difficulty": [[difficulty for _, difficulty in groups] for groups in steps],
         "validation": curve_of(read_metrics(folder), config.rollout.group_size),
     }
-    KEPT.mkdir(parents=True, exist_ok=True)
-    write_atomic(KEPT / f"{curriculum}-{seed}.json", json.dumps(told) + "\n")
+    (KEPT / start.kept).mkdir(parents=True, exist_ok=True)
+    write_atomic(KEPT / start.kept / f"{curriculum}-{seed}.json", json.dumps(told) + "\n")
 
 
 def _groups(folder: Path, step: int) -> list[tuple[float, float]]:
@@ -125,10 +154,10 @@ def _groups(folder: Path, step: int) -> list[tuple[float, float]]:
     return [(float(np.mean(wins)), difficulty[key]) for key, wins in found.items()]
 
 
-def read(curriculum: str) -> dict[int, Run]:
+def read(curriculum: str, start: Start = WEAK) -> dict[int, Run]:
     """Seed -> what is kept."""
     there = {}
-    for path in sorted(KEPT.glob(f"{curriculum}-*.json")):
+    for path in sorted((KEPT / start.kept).glob(f"{curriculum}-*.json")):
         told = json.loads(path.read_text())
         there[told["seed"]] = Run(told["success"], told["difficulty"], (told["validation"]["episodes"], told["validation"]["success"]))
     return there
@@ -157,9 +186,9 @@ def in_zone(run: Run) -> tuple[float, float]:
     return float(np.mean(inside)), float(np.mean(expected))
 
 
-def easiest(run: Run) -> float:
+def easiest(run: Run, difficulty: tuple[float, float] = WEAK.difficulty) -> float:
     """Success in the easiest fifth of the range in the last third of the run: what a curriculum could draw at best."""
-    low, high = DIFFICULTY
+    low, high = difficulty
     last = range(len(run.success) - len(run.success) // 3, len(run.success))
     asked = [(p, d) for step in last for p, d in zip(run.success[step], run.difficulty[step], strict=True)]
     found = [p for p, d in asked if d < low + (high - low) / 5]
@@ -187,7 +216,7 @@ def verdict(intervals: Sequence[Interval]) -> str:
 # -- telling ------------------------------------------------------------------------------------------------------------------
 
 
-def table() -> str:
+def table(start: Start = WEAK) -> str:
     """A row for each curriculum; means over seeds with 95 % intervals (bootstrap over seeds)."""
     columns = [
         "curriculum",
@@ -202,7 +231,7 @@ def table() -> str:
     columns += ["easiest fifth, last third", "difficulty: first third", "middle", "last", "validation, before", "after", "held?"]
     rows = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     for name in CURRICULA:
-        runs = list(read(name).values())
+        runs = list(read(name, start).values())
         if not runs:
             continue
         success = [over_seeds(part) for part in zip(*(thirds(by_step(run.success)) for run in runs), strict=True)]
@@ -211,7 +240,11 @@ def table() -> str:
         single = over_seeds([float(np.mean([ZONE[0] <= p <= ZONE[1] for p in by_step(run.success)])) for run in runs])
         before, after = (over_seeds([run.validation[1][at] for run in runs]) for at in (0, -1))
         cells = [f"`{name}`", str(len(runs)), *(_told(found) for found in success), _told(over_seeds([share for share, _ in shares]))]
-        cells += [f"{np.mean([most for _, most in shares]):.2f}", _told(single), _told(over_seeds([easiest(run) for run in runs]))]
+        cells += [
+            f"{np.mean([most for _, most in shares]):.2f}",
+            _told(single),
+            _told(over_seeds([easiest(run, start.difficulty) for run in runs])),
+        ]
         cells += [_told(found) for found in difficulty]
         rows += ["| " + " | ".join([*cells, _told(before), _told(after), verdict(success)]) + " |"]
     return "\n".join(rows) + "\n"
@@ -223,12 +256,20 @@ def _told(found: Interval) -> str:
 
 def draw() -> None:
     """Success over drawn tasks (moving mean of five steps) and their difficulty: each seed thin, the mean over seeds thick."""
-    figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+    there = {name: start for name, start in STARTS.items() if any(read(curriculum, start) for curriculum in CURRICULA)}
+    figure = Figure(figsize=(9.0, 3.4 * max(len(there), 1)), layout="constrained")
     FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2)
+    for (name, start), axes in zip(there.items(), figure.subplots(max(len(there), 1), 2, squeeze=False), strict=False):
+        _draw_start(name, start, axes[0], axes[1])
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130, metadata={"Software": None})
+    write_atomic(PICTURE, buffer.getvalue())
+
+
+def _draw_start(start_name: str, start: Start, left: Axes, right: Axes) -> None:
     left.axhspan(*ZONE, color="0.9")
     for name, colour in _COLOURS.items():
-        runs = list(read(name).values())
+        runs = list(read(name, start).values())
         for axes, curves in ((left, [_smooth(by_step(r.success)) for r in runs]), (right, [_smooth(by_step(r.difficulty)) for r in runs])):
             if not curves:
                 continue
@@ -236,12 +277,9 @@ def draw() -> None:
             for curve in curves:
                 axes.plot(steps, curve, color=colour, alpha=0.3, lw=0.7)
             axes.plot(steps, np.mean(curves, axis=0), color=colour, lw=2.0, label=name)
-    left.set(xlabel="step", ylabel="success over drawn tasks", ylim=(0.0, 1.0), title="Success, mean of five steps")
-    right.set(xlabel="step", ylabel="difficulty of drawn tasks", title="Difficulty, mean of five steps")
+    left.set(xlabel="step", ylabel="success over drawn tasks", ylim=(0.0, 1.0), title=f"{start_name} start: success, mean of five steps")
+    right.set(xlabel="step", ylabel="difficulty of drawn tasks", title=f"{start_name} start: difficulty, mean of five steps")
     left.legend(frameon=False, fontsize=8)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130, metadata={"Software": None})
-    write_atomic(PICTURE, buffer.getvalue())
 
 
 def _smooth(values: Sequence[float]) -> list[float]:
@@ -252,17 +290,19 @@ def main() -> None:
     """Runs what is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", action="store_true", help="table and picture of what is there, run nothing")
-    parser.add_argument("--seeds", default=SEEDS)
+    parser.add_argument("--start", choices=tuple(STARTS), action="append", help="by default both")
+    parser.add_argument("--seeds", help="by default those that are reported")
     parser.add_argument(
         "--runs", type=Path, default=Path(tempfile.gettempdir()) / "stepwell-study-shop-target", help="where run folders go"
     )
     args = parser.parse_args()
-    for seed in () if args.table else seeds_of(args.seeds, 0):
-        for name in CURRICULA:
-            if not (KEPT / f"{name}-{seed}.json").exists():
-                play(name, seed, args.runs)
+    for start in () if args.table else (STARTS[name] for name in args.start or STARTS):
+        for seed in seeds_of(args.seeds or start.seeds, 0):
+            for name in CURRICULA:
+                if not (KEPT / start.kept / f"{name}-{seed}.json").exists():
+                    play(name, seed, args.runs, start)
     draw()
-    text = table()
+    text = "\n".join(f"## {name} start\n\n{table(start)}" for name, start in STARTS.items())
     (HERE / "target.md").write_text(text)
     print(text)
 

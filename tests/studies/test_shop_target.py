@@ -37,7 +37,10 @@ def test_runs_differ_by_the_curriculum_alone(target: ModuleType) -> None:
     assert len({warm_config(config).model_dump_json() for config in configs.values()}) == 1
     changed = [config.model_copy(update={"name": "", "curriculum": None}) for config in configs.values()]
     assert changed[0] == changed[1] == changed[2]
-    assert not {int(seed) for seed in target.SEEDS.split(",")} & {0, 1, 3, 4, *range(6, 25), 40}, "seeds that chose settings"
+    seeds = {int(seed) for start in target.STARTS.values() for seed in start.seeds.split(",")}
+    assert not seeds & {0, 1, 3, 4, *range(6, 25), 40}, "seeds that chose settings"
+    strong = target.config_of("zone", 3, target.STARTS["strong"])
+    assert (strong.cloning.steps, strong.domain.expert_haste["size"], strong.optimizer.lr) == (1200, 0.15, 5e-4)
 
 
 def test_windows_in_the_zone_by_hand(target: ModuleType) -> None:
