@@ -118,3 +118,11 @@ def test_adapters_are_merged_into_their_base(base: Path, tmp_path: Path) -> None
         a, b = (found[f"weight/{name.removesuffix('.weight')}.lora_{part}.{model}.weight"] for part in "AB")
         assert float(b.abs().max()) > 0
         torch.testing.assert_close(written[name], start[name] + 32.0 / 4 * b @ a, atol=1e-6, rtol=0)
+
+
+def test_a_run_with_credit_around_interruptions_opens_where_nothing_happens(tmp_path: Path) -> None:
+    """Credit is given in training alone, so taking the interruptions away leaves nothing that does not fit."""
+    around = ("interruptions.kinds=[tool_error]", "interrupted_credit.kind=decay")
+    list(train(load("smoke", [*SMALL, *around, "steps=1", "checkpoint.every=1"]), tmp_path / "run"))
+    opened = open_run(tmp_path / "run", ["domain.interruptions.kinds=[]"])
+    assert opened.config.domain.interruptions.kinds == () and opened.config.interrupted_credit.kind == "none"  # type: ignore[union-attr]

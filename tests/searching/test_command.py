@@ -54,3 +54,11 @@ def test_what_cannot_be_is_refused_in_a_sentence(trained: Run, arguments: tuple[
     run = trained("reward.kind=implicit", "reward.objective=cross_entropy", "reward.judged=all", "reward.lr=0.01")
     said = search(run, *arguments)
     assert said.exit_code == 2 and said.stderr.splitlines()[-1].startswith("error: ") and says in said.stderr, said.stderr
+
+
+def test_a_file_in_the_place_of_the_folder_is_told_before_anything_is_sampled(trained: Run, tmp_path: Path) -> None:
+    run = trained("reward.kind=implicit", "reward.objective=cross_entropy", "reward.judged=all", "reward.lr=0.01")
+    (tmp_path / "taken").write_text("mine")
+    said = search(run, "--judge", "oracle", "--out", tmp_path / "taken")
+    assert said.exit_code == 2 and "The search could not be written to" in said.stderr and "Searching" not in said.stderr
+    assert (tmp_path / "taken").read_text() == "mine"
