@@ -97,3 +97,10 @@ def test_validation_at_temperature_1_alone_says_the_same_of_it(tmp_path: Path) -
     both, sampled = curves
     assert [one["eval/success"] for one in both] == [one["eval/success"] for one in sampled] and len(both) == 3
     assert all("eval/success_greedy" in one for one in both) and not any("eval/success_greedy" in one for one in sampled)
+
+
+def test_a_warm_start_samples_nothing_ahead() -> None:
+    """Cloning has no update to be ahead of, and no old log-probs that would correct for it."""
+    remote = ["engine={kind: remote, url: 'http://127.0.0.1:1', model: x}", "reward.model=lora", "reward.reference=frozen"]
+    ahead = load("smoke", [*remote, "rollout.ahead=true", "loss.old_logprobs=sampler"])
+    assert ahead.rollout.ahead and not warm_config(ahead).rollout.ahead
