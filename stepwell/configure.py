@@ -109,14 +109,14 @@ def dump(config: Config) -> Tree:
     return config.model_dump(mode="json")
 
 
-def check_overrides(overrides: Sequence[str], allowed: Sequence[str]) -> None:
+def check_overrides(
+    overrides: Sequence[str], allowed: Sequence[str], why: str = "it has no effect on what was trained, or does not fit its weights"
+) -> None:
     """What would change nothing here, or would not fit the weights, is refused."""
     for override in overrides:
         key = setting_of(override)
         if not any(key == one or key.startswith(f"{one}.") for one in allowed):
-            raise ConfigError(
-                f"{key} cannot be changed here: it has no effect on what was trained, or does not fit its weights; {nearest(key, allowed)}."
-            )
+            raise ConfigError(f"{key} cannot be changed here: {why}; {nearest(key, allowed)}.")
 
 
 class _OnceLoader(yaml.SafeLoader):

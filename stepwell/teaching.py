@@ -19,10 +19,12 @@ from stepwell.step_judges import labelled_data, labelled_judge
 from stepwell.tracking import Tracker, progress
 from stepwell.types import JSON, Metrics
 
-__all__ = ["teach"]
+__all__ = ["READ", "teach"]
 
 MAY_DIFFER = ("reward.warm", "name", "checkpoint", "tracking")
 """Settings that a resumed run may change."""
+READ = ("name", "seed", "engine", "chat", "reward", "credit", "domain", "rollout.context", "checkpoint", "tracking")
+"""Settings that play a part: `credit` must fit the judge, and a tiny engine has the words of `domain`."""
 
 
 def teach(config: Config, run: Path, *, resume: bool = False, show: bool = False) -> Iterator[tuple[int, Metrics]]:
@@ -33,8 +35,7 @@ def teach(config: Config, run: Path, *, resume: bool = False, show: bool = False
     `report.json` is in the folder.
 
     Args:
-        config: Of which `engine`, `chat` (without tools), `reward`, `checkpoint`, `tracking`, `rollout.context`, `name` and `seed` play a
-            part.
+        config: Of which `READ` plays a part.
         run: The run's folder.
         resume: Go on with the run in the folder.
         show: Print a progress bar to standard error.
@@ -50,6 +51,8 @@ def teach(config: Config, run: Path, *, resume: bool = False, show: bool = False
             f"reward.kind is {reward.kind!r}, which learns from episodes and not from a file alone; set reward.kind=labelled and "
             "reward.data=FILE, or train it beside a policy (stepwell train)."
         )
+    if not reward.warm:
+        raise ConfigError("reward.warm is 0: the judge would learn nothing; give it updates to learn by, such as reward.warm=200.")
     check_sinks(config)
     world = reading_world(config)
     judge = labelled_judge(config, reward, world, labelled_data(reward, world))()

@@ -33,10 +33,11 @@ def train_judge(
     stepwell train-judge judge reward.data=prm800k_phase1_train.parquet --run runs/prm
     stepwell score processbench_gsm8k.json.gz --judge runs/prm
     """
-    from stepwell.configure import load
+    from stepwell.configure import check_overrides, load
     from stepwell.run import NothingLeftError
-    from stepwell.teaching import teach
+    from stepwell.teaching import READ, teach
 
+    check_overrides(settings or (), READ, "nothing reads it where a file alone teaches, and reward.warm says by how many updates")
     config = load(source, settings or ())
     folder = run or Path("runs") / f"{config.name}-{config.seed}"
     try:

@@ -117,7 +117,7 @@ class LabelledConfig(FittedSettings):
     batch: Count = 16
     """Solutions of an update."""
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Share of the problems whose solutions are measured on, not learnt from."""
+    """Share of the problems whose solutions are measured on, not learnt from; at least one problem, if it is not 0."""
 
 
 class EntropyConfig(Settings):

@@ -104,7 +104,8 @@ class LabelledSettings:
         warm: Updates before the first episode is scored.
         updates: Updates on each batch besides; of use where the judge reads the policy's states, which move.
         batch: Solutions of an update.
-        held_out: Share of the problems whose solutions are not learnt from, but measured on; where there is one problem, of the solutions.
+        held_out: Share of the problems whose solutions are not learnt from, but measured on: at least one, if the share is not 0. Where
+            there is one problem, of the solutions.
         lr: Learning rate.
         memory: Of the confidence, see `rewards.confidence.Confidence`.
 
@@ -156,7 +157,7 @@ class LabelledReward:
         self._reader, self._settings, self._segment, self._seed = reader, settings, segment, seed
         problems = data.problems if len(set(data.problems)) > 1 else range(len(data.lessons))
         order = generator(seed, "held-out labels").permutation(len(set(problems)))
-        fresh = set(order[: int(settings.held_out * len(order))].tolist())
+        fresh = set(order[: _num_held_out(settings.held_out, len(order))].tolist())
         self._fresh = [lesson for lesson, problem in zip(data.lessons, problems, strict=True) if problem in fresh]
         self._lessons = [lesson for lesson, problem in zip(data.lessons, problems, strict=True) if problem not in fresh]
         self._dropped = data.dropped_steps
@@ -227,3 +228,17 @@ class LabelledReward:
         assert isinstance(done, int)
         self._done = done
         self._confidence.restore(state["confidence"])
+
+
+def _num_held_out(share: float, num: int) -> int:
+    """Of so many problems.
+
+    Raises:
+        ConfigError: There is one alone, and nothing else to learn from.
+    """
+    if share and num == 1:
+        raise ConfigError(
+            f"reward.held_out is {share:g}, and there is one labelled solution: nothing would be left to learn from; give more, or set "
+            "reward.held_out=0."
+        )
+    return max(1, int(share * num)) if share and num else 0

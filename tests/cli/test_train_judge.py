@@ -85,6 +85,15 @@ def test_the_best_is_the_one_with_the_least_error_on_what_is_held_out(here: Path
     assert open_judge(here / "run", checkpoint="best").origin.endswith(f"step {least}")
 
 
+def test_two_problems_are_one_to_learn_from_and_one_to_measure_on(here: Path) -> None:
+    lines = [{"prompt": f"go to exit {n}", "steps": ["go north", "go west"], "labels": [True, False]} for n in range(2)]
+    (here / "labels.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    settings = [one for one in SMALL if "held_out" not in one]
+    said = stepwell("train-judge", "smoke", *settings, "reward.warm=2", "--run", here / "run", "--json")
+    assert said.code == 0, said.err
+    assert said.json["after"]["labels"] == 2 and said.json["after"]["label_auc"] is not None
+
+
 def test_no_solution_of_a_problem_is_both_learnt_from_and_measured_on(here: Path) -> None:
     """Half of the problems, whatever their number of solutions; and a limit draws so many solutions."""
     many = [{"prompt": f"p{n % 4}", "steps": ["go"], "labels": [True]} for n in range(40)]
@@ -104,6 +113,12 @@ def test_no_solution_of_a_problem_is_both_learnt_from_and_measured_on(here: Path
         (["reward.max_length=3"], "No labelled step fits into 3 tokens"),
         (["reward.judge=label", "reward.label_tokens=[go go,b]"], "The label 'go go' is 2 tokens"),
         (["reward.limit=0"], "reward.limit is 0"),
+        (["reward.warm=0", "reward.updates=3"], "reward.warm is 0: the judge would learn nothing"),
+        (
+            ["steps=50"],
+            "steps cannot be changed here: nothing reads it where a file alone teaches, and reward.warm says by how many updates",
+        ),
+        (["rollout.groups=2"], "rollout.groups cannot be changed here"),
     ],
 )
 def test_what_cannot_work_is_said_before_the_folder_is_made(here: Path, settings: list[str], match: str) -> None:

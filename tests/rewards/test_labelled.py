@@ -220,6 +220,16 @@ def test_it_learns_the_labels_before_it_scores() -> None:
     assert isinstance(reward, RewardLearner) and set(reward.models()) == {"judge"}
 
 
+def test_a_share_of_few_problems_is_one_of_them() -> None:
+    """The least that can be measured on; and what cannot be shared out is said."""
+    num_labels = [judge(data=lessons(n), held_out=0.1).measured()["judge/labels"] for n in (2, 9, 10, 19, 20)]
+    assert num_labels == [4 * n for n in (1, 8, 9, 18, 18)]
+    assert judge(data=lessons(2), held_out=0.0).measured()["judge/labels"] == 8
+    assert judge(data=lessons(1), held_out=0.0).measured()["judge/labels"] == 4
+    with pytest.raises(ConfigError, match=r"reward\.held_out is 0\.1, and there is one labelled solution"):
+        judge(data=lessons(1), held_out=0.1)
+
+
 def test_progress_is_what_a_step_changed() -> None:
     value, progress = (judge(form=form).score([group([2, 3])])[0].members[0].rewards["judge"] for form in ("value", "progress"))
     assert np.diff(value) == pytest.approx(progress[1:], abs=1e-6)
