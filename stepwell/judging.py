@@ -24,7 +24,7 @@ from stepwell.custom import custom
 from stepwell.engine.local import Text
 from stepwell.engine.speaking import SpeakingEngine
 from stepwell.experts import Source, demonstrations, training_task
-from stepwell.opening import opened
+from stepwell.opening import check_place, opened
 from stepwell.protocols import Capabilities, Model, ModelSpec, OptimizerSpec, Policy, ProcessReward
 from stepwell.rewards.critic import Critic, CriticSettings, check_values
 from stepwell.rewards.examples import Examples
@@ -145,6 +145,7 @@ def _trained(config: Config, reward: TrainedConfig, world: World) -> Callable[[]
     """A base of its own in memory; opened now, so that what is wrong with it is said now."""
     threads = getattr(config.engine, "threads", None)
     found = opened(Path(reward.run), reward_of, [f"engine.threads={'null' if threads is None else threads}"], checkpoint=reward.checkpoint)
+    check_place(found, config, "this run trains in", "train")
     player = found.world.player
     retelling = Retelling(player.chat, found.separator, player.limits.context, found.world.policy.version)
     decode, segment = world.engine.text.decode, segment_of(config)

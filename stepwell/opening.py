@@ -20,6 +20,7 @@ from stepwell.config import (
     MixtureConfig,
     MonteCarloConfig,
     OutcomeRewardConfig,
+    ReasoningConfig,
     RewardConfig,
     SoftQConfig,
     each_judge,
@@ -28,14 +29,14 @@ from stepwell.configure import COMPUTING, check_overrides, dump, parse
 from stepwell.domains import build_domain
 from stepwell.engine.export import load_weights
 from stepwell.engine.local import LocalModel
-from stepwell.errors import RunError
+from stepwell.errors import ConfigError, RunError
 from stepwell.protocols import ProcessReward, RewardLearner
-from stepwell.reading import reading_world
+from stepwell.reading import Nowhere, reading_world
 from stepwell.runfolder import Which, find_checkpoint, read_config
 from stepwell.speaking import build_speaker, policy_spec
 from stepwell.world import World
 
-__all__ = ["Opened", "check_reads", "opened"]
+__all__ = ["Opened", "check_place", "check_reads", "opened"]
 
 Make = Callable[[Config, World], Callable[[], ProcessReward]]
 
@@ -98,6 +99,30 @@ def _world(config: Config, trained: Config, found: Checkpoint) -> World:
     policy = speaker.engine.model("policy", policy_spec(config))
     load_weights(policy, found.folder_of("policy"))
     return World(speaker.engine, policy, domain, speaker.player, speaker.tokenizer, config.seed)
+
+
+def check_place(found: Opened, config: Config, what: str, go: str) -> None:
+    """Whether a judge has learnt where it is to judge. One that was taught by a file alone has learnt nowhere, and may judge anywhere.
+
+    Args:
+        found: The judge.
+        config: Of where it is to judge.
+        what: In words, such as `the candidates are of`.
+        go: What could be done elsewhere, such as `search`.
+
+    Raises:
+        ConfigError: It learnt in another domain.
+    """
+    own, other = _place(config), _place(found.config)
+    if own != other and not isinstance(found.world.domain, Nowhere):
+        raise ConfigError(
+            f"{found.origin} learnt in {other}, and {what} {own}, where its numbers mean nothing. Name a judge that learnt in {own}, or "
+            f"{go} in {other}."
+        )
+
+
+def _place(config: Config) -> str:
+    return f"{config.domain.kind} ({config.domain.task})" if isinstance(config.domain, ReasoningConfig) else str(config.domain.kind)
 
 
 def check_reads(reward: RewardConfig | JudgeConfig, setting: str, run: str) -> None:

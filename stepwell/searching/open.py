@@ -8,13 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from stepwell.config import (
-    Config,
     EntropyConfig,
     ImplicitConfig,
     InverseConfig,
     LabelledConfig,
     MonteCarloConfig,
-    ReasoningConfig,
     RewardConfig,
     SoftQConfig,
     TemporalConfig,
@@ -25,8 +23,7 @@ from stepwell.credit import Segment, by_turn
 from stepwell.envs.reasoning import ReasoningDomain
 from stepwell.errors import ConfigError
 from stepwell.judging import reward_of
-from stepwell.opening import Opened, opened
-from stepwell.reading import Nowhere
+from stepwell.opening import Opened, check_place, opened
 from stepwell.rewards.retold import Retelling, RetoldReward
 from stepwell.runfolder import Which, read_config
 from stepwell.searching.judge import Counted, Judge, Says
@@ -65,7 +62,7 @@ def judge_of(name: Path | str, model: Trained, starts: Sequence[str], *, separat
         return Judge(Oracle(model.domain), "right", True, "the checker of the domain", passes=0, splits=False)
     threads = getattr(model.config.engine, "threads", None)
     found = opened(Path(name), reward_of, [f"engine.threads={'null' if threads is None else threads}"], checkpoint=checkpoint)
-    _check_domain(found, model)
+    check_place(found, model.config, "the candidates are of", "search")
     says, probability = _says(found.config.reward)
     read = Counted(found.reward)
     cut = separator or found.separator or SEPARATOR
@@ -85,20 +82,6 @@ def segment_of(model: Trained, separator: str) -> Segment:
     if model.player.limits.turns > 1:
         return by_turn
     return by_separator(separator, model.tokenizer.decode)
-
-
-def _check_domain(found: Opened, model: Trained) -> None:
-    own, other = _place(model.config), _place(found.config)
-    taught_by_a_file = isinstance(found.world.domain, Nowhere)
-    if own != other and not taught_by_a_file:
-        raise ConfigError(
-            f"{found.origin} learnt in {other}, and the candidates are of {own}, where its numbers mean nothing. Name a judge that learnt "
-            f"in {own}, or search in {other}."
-        )
-
-
-def _place(config: Config) -> str:
-    return f"{config.domain.kind} ({config.domain.task})" if isinstance(config.domain, ReasoningConfig) else str(config.domain.kind)
 
 
 def _speaks_alike(found: Opened, model: Trained, starts: Sequence[str]) -> bool:

@@ -100,3 +100,13 @@ def test_runs_without_a_judge_are_refused_before_sampling(tmp_path: Path, folder
     (tmp_path / "outcome" / "config.yaml").write_text(json.dumps({"reward": {"kind": "outcome"}, "credit": {"kind": "grpo"}}))
     with pytest.raises((ConfigError, RunError), match=match):
         build(config(tmp_path / folder))
+
+
+def test_a_judge_that_learnt_in_another_domain_is_refused_before_sampling(tmp_path: Path) -> None:
+    """Where it learnt it may judge, and a judge that was taught by a file may judge anywhere (above)."""
+    run = tmp_path / "judge"
+    list(train(load("smoke", [*SMALL, "reward.kind=implicit", "reward.lr=0.01", "steps=1"]), run))
+    build(config(run))
+    remedy = "Name a judge that learnt in maze, or train in kill_driver:Luck"
+    with pytest.raises(ConfigError, match=rf"learnt in kill_driver:Luck, and this run trains in maze, .*{remedy}"):
+        build(config(run, "domain.kind=maze"))
