@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from stepwell.config.settings import Count, Decay, NotNegative, Positive, Settings, Share
+from stepwell.config.settings import Count, Decay, NotNegative, Positive, Settings, Share, check_read
 
 __all__ = [
     "ChatConfig",
@@ -59,6 +59,11 @@ class _EngineSettings(Settings):
     """Of adapters."""
     alpha: Positive = 32.0
     """Of adapters."""
+
+    @model_validator(mode="after")
+    def _adapters_are_there(self) -> Self:
+        check_read(self, "engine", (("rank", "policy", ("lora",)), ("alpha", "policy", ("lora",))))
+        return self
 
 
 class TinyEngineConfig(_EngineSettings):
@@ -151,3 +156,8 @@ class ChatConfig(Settings):
     """Whether a system message describes the tools."""
     system: str = ""
     """More for the system message."""
+
+    @model_validator(mode="after")
+    def _window_is_read(self) -> Self:
+        check_read(self, "chat", (("window", "context", ("window",)),))
+        return self

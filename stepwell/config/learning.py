@@ -7,7 +7,20 @@ from typing import Annotated, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from stepwell.config.engines import CloningOptimizerConfig
-from stepwell.config.settings import CUSTOM, Count, CustomConfig, Decay, Difficulties, NotNegative, Positive, Settings, Share, kind_of
+from stepwell.config.settings import (
+    CUSTOM,
+    Count,
+    CustomConfig,
+    Decay,
+    Difficulties,
+    NotNegative,
+    Positive,
+    Settings,
+    Share,
+    Unread,
+    check_read,
+    kind_of,
+)
 
 __all__ = [
     "CloningConfig",
@@ -106,18 +119,12 @@ class LossConfig(Settings):
             raise ValueError(
                 f"loss.overlong_buffer is {self.overlong_buffer} and loss.overlong_limit {self.overlong_limit}; at most the limit"
             )
-        for name, by, readers in _READ_BY:
-            value, default, chosen = getattr(self, name), type(self).model_fields[name].default, getattr(self, by)
-            if value != default and chosen not in readers:
-                raise ValueError(
-                    f"loss.{name} is {value}, and nothing reads it while loss.{by} is {chosen!r}; leave it at {default}, or set loss.{by} "
-                    f"({', '.join(readers)})"
-                )
+        check_read(self, "loss", _READ_BY)
         return self
 
 
 _KL = ("k1", "k2", "k3", "k1+", "k3+", "k1x", "k3x")
-_READ_BY: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+_READ_BY: tuple[Unread, ...] = (
     ("kl_coef", "kl", _KL),
     ("clip_low", "surrogate", ("clip", "cispo")),
     ("clip_high", "surrogate", ("clip", "cispo")),
@@ -126,7 +133,6 @@ _READ_BY: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("correction_low", "correction", ("mask",)),
     ("correction_high", "correction", ("truncate", "mask")),
 )
-"""Setting, the other one that decides whether it is read, and with which values of that."""
 
 
 class ShapingConfig(Settings):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -16,6 +17,8 @@ __all__ = [
     "Positive",
     "Settings",
     "Share",
+    "Unread",
+    "check_read",
     "folder_name",
     "kind_of",
 ]
@@ -51,6 +54,25 @@ class Settings(BaseModel):
     """Frozen; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+
+
+Unread = tuple[str, str, tuple[str, ...]]
+"""A setting, the other one that decides whether it is read, and with which values of that."""
+
+
+def check_read(settings: Settings, section: str, rules: Iterable[Unread]) -> None:
+    """Whether what was changed from its default is read at all.
+
+    Raises:
+        ValueError: Nothing reads it.
+    """
+    for name, by, readers in rules:
+        value, default, chosen = getattr(settings, name), type(settings).model_fields[name].default, getattr(settings, by)
+        if value != default and chosen not in readers:
+            raise ValueError(
+                f"{section}.{name} is {value}, and nothing reads it while {section}.{by} is {chosen!r}; leave it at {default}, or set "
+                f"{section}.{by} ({', '.join(readers)})"
+            )
 
 
 class CustomConfig(Settings):

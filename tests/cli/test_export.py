@@ -41,7 +41,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def made(base: Path, folder: Path, *settings: str) -> Path:
     small = [one for one in SMALL if not one.startswith("engine.")]
-    engine = ["engine.kind=local", f"engine.model={base}", "engine.threads=1", "engine.rank=4"]
+    engine = ["engine.kind=local", f"engine.model={base}", "engine.threads=1"]
     config = load("smoke", [*small, *engine, *LEARNING, *settings])
     for _ in train(config, folder):
         pass
@@ -105,7 +105,7 @@ def test_full_weights_computed_in_bfloat16_are_written_as_their_float32_masters(
 
 
 def test_adapters_are_merged_into_their_base(base: Path, tmp_path: Path) -> None:
-    run = made(base, tmp_path / "run", "engine.policy=lora", "reward.model=lora", "engine.dtype=float32")
+    run = made(base, tmp_path / "run", "engine.policy=lora", "engine.rank=4", "reward.model=lora", "engine.dtype=float32")
     export(run, tmp_path / "policy")
     export(run, tmp_path / "judge", model="judge")
     check_same(run, tmp_path / "policy", 1e-5)
