@@ -175,6 +175,11 @@ class Config(Settings):
                 f"interrupted_credit.kind is {kind!r}, and nothing happens in this domain; name what may happen in "
                 "domain.interruptions.kinds, or set interrupted_credit.kind to 'none'"
             )
+        if "train" not in self.domain.interruptions.splits:
+            raise ValueError(
+                f"interrupted_credit.kind is {kind!r}, and nothing happens to training tasks, as domain.interruptions.splits is "
+                f"{list(self.domain.interruptions.splits)}; add 'train' to it, or set interrupted_credit.kind to 'none'"
+            )
         if isinstance(credit, GAECredit | ReinforcePPCredit) or named == "none":
             raise ValueError(
                 f"interrupted_credit.kind is {kind!r}, which changes the outcome's part of credit, and credit {credit.kind!r} tells none "

@@ -140,6 +140,7 @@ def test_a_run_plays_on_from_events_in_both_worlds() -> None:
 def test_settings_that_cannot_work_are_refused() -> None:
     for settings, sentence in {
         ("interruptions.kinds=[]", "interrupted_credit.kind=decay"): "nothing happens in this domain",
+        ("interruptions.splits=[test]", "interrupted_credit.kind=decay"): r"nothing happens to training tasks, as .*splits is \['test'\]",
         ("interrupted_credit.kind=counterfactual", "credit.kind=grpo"): "divides outcomes by a deviation",
         ("interrupted_credit.kind=segment", "credit.kind=gae"): "changes the outcome's part of credit",
         ("interrupted_credit.kind=segment", "interrupted_credit.factor=0"): "interrupted_credit.factor is 0",
