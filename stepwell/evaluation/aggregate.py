@@ -16,6 +16,9 @@ Aggregate = Literal["last", "min", "mean", "sum", "product", "log_odds"]
 def of_steps(scores: Sequence[float], how: Aggregate) -> float:
     """`last`: that of the last step; `min`: the worst step's; `mean`; `sum`; `product` and `log_odds` (the sum of them): for probabilities.
 
+    A step of exactly 0 or 1, as a checker says it and a sure judge rounds to, would have infinite odds, and two of them could not be
+    added; it counts as far from certain as float64 can tell from 1, which is 36.7 nats.
+
     Raises:
         ConfigError: There is no step; or a score that is no probability where one is needed.
 
@@ -29,10 +32,12 @@ def of_steps(scores: Sequence[float], how: Aggregate) -> float:
     return float(_WAYS[how](scores))
 
 
+_SURE = 2.0**-53
+
+
 def _log_odds(scores: Sequence[float]) -> float:
-    if not all(0 < score < 1 for score in scores):
-        raise ConfigError("The log_odds of steps needs probabilities within (0, 1); a step of exactly 0 or 1 has infinite odds.")
-    return sum(math.log(score) - math.log1p(-score) for score in scores)
+    within = [min(max(score, _SURE), 1 - _SURE) for score in scores]
+    return math.fsum(math.log(score) - math.log1p(-score) for score in within)
 
 
 _WAYS: Mapping[Aggregate, Callable[[Sequence[float]], float]] = {

@@ -208,8 +208,14 @@ def test_scores_of_steps() -> None:
         of_steps([], "min")
     with pytest.raises(ConfigError, match=r"needs probabilities in \[0, 1\]; got -1 to 0.5"):
         of_steps([-1, 0.5], "product")
-    with pytest.raises(ConfigError, match=r"within \(0, 1\)"):
-        of_steps([1.0], "log_odds")
+
+
+def test_log_odds_of_what_is_certain_are_finite_and_in_order() -> None:
+    """A checker says 1 and 0, and a judge in float32 rounds to them."""
+    sure, unsure, wrong, both = (of_steps(steps, "log_odds") for steps in ([1.0], [0.999], [0.0], [1.0, 0.0]))
+    assert sure == pytest.approx(53 * math.log(2)) and wrong == -sure and both == 0.0
+    assert sure > unsure > both > wrong
+    assert of_steps([1.0, 1.0, 0.0], "log_odds") == sure
 
 
 def test_errors_of_one_cluster_are_unknown_not_0() -> None:

@@ -150,6 +150,8 @@ def test_the_checker_of_the_domain_is_a_judge_of_steps() -> None:
     found = stepwell.search(scribe(), "oracle", SearchSettings(n=8))
     assert means(found, "best_of_n") == pytest.approx(means(found, CEILING)), "a scribe is right only by right steps"
     assert found.aggregate == "min"
+    odds = stepwell.search(scribe(), "oracle", SearchSettings(n=4, aggregate="log_odds"))
+    assert odds.aggregate == "log_odds" and means(odds, "best_of_n")[4] > means(odds, "best_of_n")[1], "1 and 0 have odds, too"
 
 
 def test_a_real_model_is_searched_to_the_same_numbers_twice() -> None:
