@@ -67,7 +67,7 @@ def _domain(config: DomainConfig) -> tuple[Domain, Events | None]:
         shop = ShopDomain(**_shared(config))
         return shop, ShopEvents(shop.store, Shop)
     if isinstance(config, BasketConfig):
-        basket = BasketDomain(**_shared(config), items=config.items, fee=config.fee)
+        basket = BasketDomain(**_shared(config), items=config.items, fee=config.fee, expert_forgets=config.expert_forgets)
         return basket, ShopEvents(basket.store, BasketShop)
     if isinstance(config, CustomConfig):
         return cast(Domain, custom(config, "domain", ("task", "tasks", "environment", "grade", "expert"))), None

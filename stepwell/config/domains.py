@@ -108,6 +108,8 @@ class BasketConfig(Settings):
     """Dollars that a returned order costs."""
     expert_haste: dict[str, Share] = Field(default_factory=dict)
     """Option's name -> probability with which the scripted expert orders without having chosen it."""
+    expert_forgets: Share = 0.0
+    """Probability, before each item but the first, with which the scripted expert takes the list for done and checks out."""
     axes: AxesConfig = AxesConfig()
     interruptions: InterruptionsConfig = InterruptionsConfig()
 

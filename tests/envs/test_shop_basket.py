@@ -350,6 +350,26 @@ def test_a_hasty_expert_forgets_options() -> None:
         assert [action for action in DOMAIN.expert(task) if action not in colors] == list(hasty.expert(task))
 
 
+def test_a_forgetful_expert_checks_out_after_an_order() -> None:
+    always, often = (build_domain(load_domain("basket", ["items=[3,3]", f"expert_forgets={share}"])) for share in (1.0, 0.5))
+    bought = []
+    for seed in range(60):
+        task = always.task(0.3, seed, "train")
+        whole = list(DOMAIN.expert(task))
+        orders = [n for n, action in enumerate(whole) if action.name == "order"]
+        cuts = [[*whole[: n + 1], CHECKOUT] for n in orders]
+        assert list(always.expert(task) or ()) == cuts[0]
+        assert visit(task, cuts[0])[1][-1].reward == 0.0
+        bought.append(cuts.index(list(often.expert(task) or ())) + 1)
+    assert 20 <= bought.count(1) <= 40, bought  # A half, a quarter and a quarter of 60, give or take 2.6 deviations.
+    assert all(7 <= bought.count(number) <= 24 for number in (2, 3)), bought
+
+
+def test_forgetting_takes_a_probability() -> None:
+    with pytest.raises(ConfigError, match=r"expert_forgets is 1.5; a probability lies in \[0, 1\]"):
+        BasketDomain(products=100, expert_forgets=1.5)
+
+
 def test_the_vocabulary_holds_every_word() -> None:
     known = set(DOMAIN.vocabulary)
     for seed in range(30):

@@ -34,6 +34,8 @@ class BasketDomain:
         items: Fewest and most products of a list; None is by difficulty (see `ListMaker`).
         fee: Dollars that a returned order costs.
         expert_haste: Probability with which the scripted expert orders without having chosen an option, by the option's name.
+        expert_forgets: Probability with which it takes the list for done after an order, asked anew before each item but the first, and
+            checks out: a mistake that no list forgives, whatever it asks for.
         axes: Axes of each item that are not drawn by difficulty.
 
     >>> domain = BasketDomain(products=300)
@@ -52,11 +54,15 @@ class BasketDomain:
         items: tuple[int, int] | None = None,
         fee: int = PRICE_STEP,
         expert_haste: Mapping[str, float] = NO_HASTE,
+        expert_forgets: float = 0.0,
         axes: FixedAxes = FREE,
     ) -> None:
         check_settings(difficulty, num_test_tasks, expert_haste)
+        if not 0.0 <= expert_forgets <= 1.0:
+            raise ConfigError(f"expert_forgets is {expert_forgets}; a probability lies in [0, 1].")
         self.difficulty = (float(difficulty[0]), float(difficulty[1]))
         self.expert_haste = dict(expert_haste)
+        self.expert_forgets = expert_forgets
         self.store = Store(Catalogue.generate(products, seed))
         self._maker = ListMaker(self.store, items, fee, axes)
         self._splits = FiniteSplits("The shop has", lambda split: distinct_tasks(self.draw, split, num_test_tasks, products))
@@ -91,12 +97,16 @@ class BasketDomain:
         return Verdict.of(sum(turn.reply.reward for turn in episode.turns))
 
     def expert(self, task: Task) -> Sequence[Action]:
-        """Actions that earn 1.0 (see `stepwell.envs.shop.lists.pick`), unless this domain's expert is hasty on this task."""
+        """Actions that earn 1.0 (see `stepwell.envs.shop.lists.pick`), unless this domain's expert is hasty or forgets items of this task."""
         done = list_plan(ShoppingList.of(task).items, self.store)
         if done is None:
             raise ConfigError(f"Task {task.key!r} cannot be solved in this shop; was it made for another catalogue?")
         rng = generator("shop haste", task.key)
-        return [action for action in done if rng.random() >= self.expert_haste.get(option_of(action), 0.0)]
+        hasty = [action for action in done if rng.random() >= self.expert_haste.get(option_of(action), 0.0)]
+        forgets = generator("shop forgets", task.key)
+        orders = [n for n, action in enumerate(hasty) if action.name == "order"]
+        last = next((n for n in orders[:-1] if forgets.random() < self.expert_forgets), orders[-1])
+        return [*hasty[: last + 1], hasty[-1]]
 
     def progress(self, task: Task, actions: Sequence[Action | Invalid], member: int = 0) -> list[float]:
         """`BasketShop.potential` at the start and after each action: what a judge that knows everything would say."""
