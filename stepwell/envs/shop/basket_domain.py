@@ -97,7 +97,7 @@ class BasketDomain:
         return Verdict.of(sum(turn.reply.reward for turn in episode.turns))
 
     def expert(self, task: Task) -> Sequence[Action]:
-        """Actions that earn 1.0 (see `stepwell.envs.shop.lists.pick`), unless this domain's expert is hasty or forgets items of this task."""
+        """Actions that earn 1.0 (see `stepwell.envs.shop.lists.pick`), unless this domain's expert is hasty or forgetful on this task."""
         done = list_plan(ShoppingList.of(task).items, self.store)
         if done is None:
             raise ConfigError(f"Task {task.key!r} cannot be solved in this shop; was it made for another catalogue?")
