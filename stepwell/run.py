@@ -54,7 +54,7 @@ class _Totals(NamedTuple):
 
 
 def train(
-    config: Config, run: Path, *, resume: bool = False, show: bool = False, warm: Path | None = None
+    config: Config, run: Path | str, *, resume: bool = False, show: bool = False, warm: Path | str | None = None
 ) -> Iterator[tuple[int, Metrics]]:
     """Trains; yields (number of updates done, metrics) after every step.
 
@@ -75,6 +75,7 @@ def train(
         ConfigError: A setting that cannot work.
         RunError: The folder cannot be used; `NothingLeftError` where the run is finished.
     """
+    run, warm = Path(run), None if warm is None else Path(warm)
     if num_ranks() == 1:
         yield from _train(config, run, resume=resume, show=show, warm=warm, ranks=None)
         return

@@ -138,7 +138,7 @@ def _scores(shown: Shown, scored: Scored | None) -> StepScores:
     return StepScores(scores, shown.empty, shown.cut, int((~said_S).sum()) - shown.empty - shown.cut)
 
 
-def open_judge(run: Path, overrides: Sequence[str] = (), *, checkpoint: Which = "last", separator: str | None = None) -> OpenedJudge:
+def open_judge(run: Path | str, overrides: Sequence[str] = (), *, checkpoint: Which = "last", separator: str | None = None) -> OpenedJudge:
     """The judge of a run, with the weights that it has learnt; what it learnt from need not be at hand.
 
     Args:
@@ -151,7 +151,7 @@ def open_judge(run: Path, overrides: Sequence[str] = (), *, checkpoint: Which = 
         RunError: The folder holds no run, no such checkpoint, or no judge; or one that reads no text.
         ConfigError: A setting that cannot be changed here.
     """
-    found = opened(run, reward_of, overrides, checkpoint=checkpoint)
+    found = opened(Path(run), reward_of, overrides, checkpoint=checkpoint)
     world, config = found.world, found.config
     if separator is None:
         separator = found.separator or _SEPARATOR

@@ -51,7 +51,7 @@ class Trained(NamedTuple):
     tokenizer: Any
 
 
-def open_run(run: Path, overrides: Sequence[str] = (), *, checkpoint: Which = "last") -> Trained:
+def open_run(run: Path | str, overrides: Sequence[str] = (), *, checkpoint: Which = "last") -> Trained:
     """The policy of a run, in the run's domain or in another.
 
     Args:
@@ -63,6 +63,7 @@ def open_run(run: Path, overrides: Sequence[str] = (), *, checkpoint: Which = "l
         RunError: The folder holds no run, or no such checkpoint.
         ConfigError: A setting that cannot be changed here, or does not fit the domain.
     """
+    run = Path(run)
     trained = parse(read_config(run))
     found = find_checkpoint(run, checkpoint)
     check_overrides(overrides, (*_SPEAKING, *COMPUTING))
@@ -89,7 +90,7 @@ def open_model(name: str, domain: str, overrides: Sequence[str] = ()) -> Trained
     return Trained(config, world, speaker.player, speaker.engine.as_it_is(), name, None, None, speaker.tokenizer)
 
 
-def export(run: Path, target: Path, *, model: Literal["policy", "judge"] = "policy", checkpoint: Which = "last") -> Path:
+def export(run: Path | str, target: Path | str, *, model: Literal["policy", "judge"] = "policy", checkpoint: Which = "last") -> Path:
     """Writes a folder that `AutoModelForCausalLM.from_pretrained` and `AutoTokenizer.from_pretrained` load; returns it.
 
     Weights are float32: the masters that were trained, adapters merged into their base. The run's config lies beside them.
@@ -103,6 +104,7 @@ def export(run: Path, target: Path, *, model: Literal["policy", "judge"] = "poli
     Raises:
         RunError: No such run, checkpoint or model; the target is not empty; the disk refuses.
     """
+    run, target = Path(run), Path(target)
     config = trained = parse(read_config(run))
     _check_target(target)
     found = find_checkpoint(run, checkpoint)

@@ -19,7 +19,7 @@ from stepwell.protocols import Saveable
 from stepwell.report import read_facts
 from stepwell.rewards.outcome import OutcomeReward
 from stepwell.run import NothingLeftError, train
-from stepwell.trained import open_run
+from stepwell.trained import export, open_run
 from stepwell.types import JSON, Episode, Group, Metrics, Scored, Task, Verdict
 
 SMALL = (
@@ -42,6 +42,12 @@ class Mortal(Luck):
 
 def config(*settings: str) -> Config:
     return load("smoke", [*SMALL, *settings])
+
+
+def test_folders_may_be_named_by_a_text(tmp_path: Path) -> None:
+    assert [step for step, _ in train(config("steps=1"), str(tmp_path / "run"))] == [1]
+    assert open_run(str(tmp_path / "run")).origin == open_run(tmp_path / "run").origin
+    assert export(str(tmp_path / "run"), str(tmp_path / "model")) == tmp_path / "model"
 
 
 def test_a_dead_environment_stops_the_run_loudly_and_the_run_goes_on_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
