@@ -3,8 +3,8 @@
 Episodes of 8,192 tokens in 8 turns, 2,048 of them sampled, in groups of 8. For each number of episodes: credit (iStar), collating rows,
 the loss and its gradient by log-probs, and the calls of one step through the SDK to a server in a process of its own that computes
 nothing and answers after given latencies. Wall seconds, megabytes on the wire, and the client's largest memory. Sampling is measured on
-`--sampled` episodes, a turn at a time, all requests of a turn in flight together; beside it what the first turn of a group would send
-if its members shared one request.
+`--sampled` episodes, a turn at a time, all requests of a turn in flight together, twice: members of a group share the request of their
+first turn, and every row is a request of its own. Beside it the first turn of one group, which is all that questions of one turn are.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import resource
 import time
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -24,6 +25,7 @@ from stepwell.credit import IStar, by_turn
 from stepwell.engine.batch import policy_rows
 from stepwell.engine.carrier import Carrier
 from stepwell.engine.patience import Patience
+from stepwell.engine.remote_requests import shared
 from stepwell.engine.servers import server_kind
 from stepwell.engine.service import Asked
 from stepwell.engine.tinker_api import TinkerService, TinkerTrainee
@@ -117,30 +119,32 @@ def measure(episodes: int, trainee: TinkerTrainee, pipe: Connection) -> dict[str
     return found
 
 
-def sampling(episodes: int, trainee: TinkerTrainee, pipe: Connection) -> dict[str, float]:
-    """The turns of these episodes, each turn's requests together."""
+def sampling(episodes: int, trainee: TinkerTrainee, pipe: Connection, most: int | None) -> dict[str, float]:
+    """The turns of these episodes, each turn's requests together: members of a group see the same in their first turn."""
     draw = np.random.default_rng(1)
-    before, start = seen(pipe), time.perf_counter()
+    speaker = trainee.speaker()
+    before, start, sent = seen(pipe), time.perf_counter(), 0
     for turn in range(TURNS):
         length = CONTEXT + turn * (CONTEXT + SAMPLED)
-        asked = [Asked(draw.integers(5, 30000, length), SAMPLED, 1.0, (2,), i) for i in range(episodes)]
-        trainee.speaker().sample(asked)
+        contexts = [draw.integers(5, 30000, length) for _ in range(episodes // MEMBERS if turn == 0 else episodes)]
+        asked = [Asked(contexts[i // MEMBERS if turn == 0 else i], SAMPLED, 1.0, (2,), 1000 * turn + i) for i in range(episodes)]
+        requests = shared(asked, most)
+        sent += len(requests)
+        speaker.sample([one.asked for one in requests])
     after = seen(pipe)
-    sent, received = ((b - a) / 1e6 for a, b in zip(before, after, strict=True))
-    return {"episodes": episodes, "sampling_s": time.perf_counter() - start, "sent_MB": sent, "received_MB": received}
+    found = {"episodes": episodes, "shared": float(most is None), "requests": sent, "sampling_s": time.perf_counter() - start}
+    return found | {name: (b - a) / 1e6 for name, a, b in zip(("sent_MB", "received_MB"), before, after, strict=True)}
 
 
-def sharing(service: TinkerService, trainee: TinkerTrainee, pipe: Connection) -> dict[str, float]:
-    """Kilobytes sent for the first turn of a group: a request of its own for each member, and one that asks for all of them."""
+def first_turn(trainee: TinkerTrainee, pipe: Connection, most: int | None) -> dict[str, float]:
+    """Kilobytes sent for the first turn of one group."""
     context = np.random.default_rng(2).integers(5, 30000, CONTEXT)
-    asked = [Asked(context, SAMPLED, 1.0, (2,), member) for member in range(MEMBERS)]
-    trainee.speaker().sample(asked[:1])  # opens what is opened once
-    start = seen(pipe)[0]
-    trainee.speaker().sample(asked)
-    apart = seen(pipe)[0]
-    prompt, settings = service.prompt(asked[0])
-    trainee.client.save_weights_and_get_sampling_client().sample(prompt=prompt, num_samples=MEMBERS, sampling_params=settings).result()
-    return {"members": MEMBERS, "apart_kB": (apart - start) / 1e3, "shared_kB": (seen(pipe)[0] - apart) / 1e3}
+    requests = shared([Asked(context, SAMPLED, 1.0, (2,), member) for member in range(MEMBERS)], most)
+    speaker = trainee.speaker()
+    speaker.sample([requests[0].asked._replace(samples=1)])  # opens what is opened once
+    before = seen(pipe)[0]
+    speaker.sample([one.asked for one in requests])
+    return {"members": MEMBERS, "shared": float(most is None), "requests": len(requests), "sent_kB": (seen(pipe)[0] - before) / 1e3}
 
 
 def seen(pipe: Connection) -> tuple[int, int]:
@@ -164,7 +168,8 @@ def main() -> None:
     url = pipe.recv()
     service = TinkerService(Web(url, "TINKER_API_KEY", "refused"), server_kind("skyrl-jax"), "base", Patience())
     trainee = service.create(8, 0)
-    results = [sampling(arguments.sampled, trainee, pipe), sharing(service, trainee, pipe)]
+    asks = (partial(first_turn, trainee, pipe), partial(sampling, arguments.sampled, trainee, pipe))
+    results = [ask(most) for most in (None, 1) for ask in asks]
     results += [measure(int(n), trainee, pipe) for n in arguments.episodes.split(",")]
     pipe.send("end")
     if arguments.json:

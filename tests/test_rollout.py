@@ -23,6 +23,7 @@ from stepwell.losses import token_weights
 from stepwell.protocols import ModelSpec
 from stepwell.rewards.outcome import OutcomeReward
 from stepwell.rollout import Limits, Player, demonstrate, rollout
+from stepwell.seeding import Seed, derive
 from stepwell.tracking.metrics import episode_metrics
 from stepwell.types import (
     Action,
@@ -96,6 +97,15 @@ def test_groups_come_back_in_order_whatever_the_batch() -> None:
         made.append(sorted(policy.seeds))
     assert made[0] == made[1] == made[2], "a turn's seed is a function of task, member and turn"
     assert len(set(made[0])) == 4 * 2 * 3
+
+
+def test_members_of_a_group_have_seeds_that_are_siblings_turn_by_turn() -> None:
+    policy = hello()
+    rollout(Scripted(three_turns), TASKS, policy, PLAYER, group_size=3, seed=(7,))
+    assert [seed.place for seed in policy.seeds if isinstance(seed, Seed)] == [0, 1, 2] * 4 * 3
+    families = [{seed.family for seed in policy.seeds[at : at + 3] if isinstance(seed, Seed)} for at in range(0, 36, 3)]
+    assert [len(family) for family in families] == [1] * 12 and len(set.union(*families)) == 12
+    assert policy.seeds[4] == derive(7, 1, 1, 0), "slot, member, turn"
 
 
 def test_contexts_grow_by_the_sampled_ids_and_the_reply() -> None:

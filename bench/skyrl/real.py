@@ -40,6 +40,7 @@ class Server:
     def __init__(self, python: str, base: Path, work: Path, *, devices: int = 1) -> None:
         self.python, self.base, self.work = python, base, work
         self.devices = devices
+        self.compiled = Path(python).absolute().parents[1] / "compiled"
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = int(free.getsockname()[1])
@@ -51,7 +52,7 @@ class Server:
             **os.environ,
             "HF_HUB_OFFLINE": "1",
             "JAX_PLATFORMS": "cpu",
-            "JAX_COMPILATION_CACHE_DIR": str(Path(self.python).absolute().parents[1] / "compiled"),
+            "JAX_COMPILATION_CACHE_DIR": str(self.compiled),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
         backend: dict[str, int] = dict(BACKEND)
@@ -285,6 +286,7 @@ def main() -> None:
     )
     parser.add_argument("--arms", default=",".join(LEARNING), help="of the stage run: outcome, judge")
     parser.add_argument("--base", type=Path, help="a base made before")
+    parser.add_argument("--cold", action="store_true", help="forget first what servers have compiled and left on disk")
     parser.add_argument("--keep", type=Path, help="work in this folder, and keep it")
     arguments = parser.parse_args()
     usual = ["check", "exactness", *([] if arguments.short else ["run"]), "kill", *([] if arguments.short else ["devices"])]
@@ -306,7 +308,10 @@ def main() -> None:
         servers.append(server)
         log.say("## One device")
         log.say()
-        log.say(f"- up in {server.start():.0f} s")
+        if arguments.cold:
+            shutil.rmtree(server.compiled, ignore_errors=True)
+        words = "what it compiles lies on disk" if server.compiled.is_dir() else "it has never compiled anything"
+        log.say(f"- up in {server.start():.0f} s; {words}")
         if "check" in stages:
             check(log, server, again=not arguments.short)
         for line, passed in compare(server.url, base, folder / "work" / "checkpoints") if "exactness" in stages else ():

@@ -10,13 +10,15 @@ import numpy as np
 from stepwell.engine.carrier import Datum
 from stepwell.engine.probes import LEARNING, Bench, Finding, Probe, asked
 from stepwell.engine.reduction import Call, Watched, said_at, sentence, step_size
-from stepwell.engine.service import Asked, Said, Speaker, Trainee
+from stepwell.engine.service import Asked, Said, Speaker, Trainee, check_count
 from stepwell.errors import ServerError
 from stepwell.types import Floats
 
 __all__ = ["Bench", "Finding", "check", "failed"]
 
 _TOKENS = 6
+_SAMPLES = 8
+_ONE_REQUEST = "samples of one request"
 
 
 def check(bench: Bench) -> Iterator[Finding]:
@@ -144,6 +146,33 @@ def _beaten(trainee: Trainee, asked: Sequence[Asked], best: Sequence[Said], said
     return max(its - own for own, its in zip(ends[: len(asked)], ends[len(asked) :], strict=True))
 
 
+def _samples(bench: Bench, trainee: Trainee) -> Iterator[Finding]:
+    """One request for several samples, as members of a group share it."""
+    kind, several = bench.service.kind, _requests(bench)[2]._replace(samples=_SAMPLES)
+    wanted = f"{_SAMPLES} draws, the same by the same seed" + (", those of single requests" if kind.samples_follow else "")
+    if kind.most_samples == 1:
+        yield Finding(
+            _ONE_REQUEST, None, "not used", wanted, "this kind of server is not trusted with it: each row is a request of its own"
+        )
+        return
+    speaker = trainee.speaker()
+    said, again = (_counted(speaker.sample([several])) for _ in range(2))
+    singles = speaker.sample([several._replace(seed=several.seed + i, samples=1) for i in range(_SAMPLES)])
+    gap = _parity(trainee, [several] * _SAMPLES, said)
+    same, alone = (sum(np.array_equal(a.token_ids, b.token_ids) for a, b in zip(said, other, strict=True)) for other in (again, singles))
+    distinct = len({tuple(one.token_ids.tolist()) for one in said})
+    enough = 2 * distinct >= len({tuple(one.token_ids.tolist()) for one in singles})
+    follow = alone >= 0.75 * _SAMPLES or not kind.samples_follow
+    passed = enough and same == _SAMPLES and follow and gap <= bench.tolerance
+    measured = f"{distinct} different of {_SAMPLES}, {same} again by the same seed, {alone} as single requests give, {gap:.2g} nats apart"
+    yield Finding(_ONE_REQUEST, passed, measured, wanted, "members of a group share a request, and are draws of their own all the same")
+
+
+def _counted(said: list[Said]) -> list[Said]:
+    check_count(len(said), _SAMPLES)
+    return said
+
+
 def _fresh_weights(bench: Bench, trainee: Trainee) -> Iterator[Finding]:
     """After an update, what speaks has the new weights."""
     asked = _requests(bench)
@@ -158,7 +187,7 @@ def _fresh_weights(bench: Bench, trainee: Trainee) -> Iterator[Finding]:
     yield Finding("stale sampler", passed, words, "the updated trainer's log-probs", "episodes are of the policy that learns from them")
 
 
-_ASKED = {"log-probs": _log_probs, "sampler": _sampler, "stale sampler": _fresh_weights}
+_ASKED = {"log-probs": _log_probs, "sampler": _sampler, _ONE_REQUEST: _samples, "stale sampler": _fresh_weights}
 """One after the other on one adapter, which the last of them moves."""
 
 

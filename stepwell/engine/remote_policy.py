@@ -15,7 +15,8 @@ import numpy as np
 from stepwell.engine.carrier import Carrier
 from stepwell.engine.local import Text
 from stepwell.engine.policy import check_temperature
-from stepwell.engine.service import Asked, Said, Speaker, Trainee
+from stepwell.engine.remote_requests import request_seed, shared
+from stepwell.engine.service import Asked, Said, Speaker, Trainee, check_count
 from stepwell.errors import CapabilityError, DataError, RunError, ServerError, StaleWeightsError
 from stepwell.files import read_json, write_atomic
 from stepwell.protocols import OptimizerSpec
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AheadPolicy", "RemotePolicy", "completed", "note_path", "noted_path", "put_by", "stops"]
 
-_SEEDS = 2**31
 _FILE = "remote.json"
 
 
@@ -39,15 +39,23 @@ class RemotePolicy:
         self.version = model.version
 
     def sample(self, contexts: Sequence[Ids], sampling: Sequence[Sampling], seeds: Sequence[int]) -> list[Completion]:
-        """See `protocols.Policy.sample`. Every context is a request of its own, all in flight together: a server finds prompts that a
-        group shares in its own cache, and a row's tokens depend on its seed alone."""
+        """See `protocols.Policy.sample`. All requests are in flight together; rows of one prompt whose seeds are siblings (`seeding.among`:
+        members of a group in a turn, continuations of one prefix) share a request, which sends the prompt once.
+
+        On servers whose samples follow each other (`ServerKind.samples_follow`) a row's tokens depend on its context and its seed alone,
+        as those of every engine do. On the others they depend on the seed of the first row of its request and on its place there: the same
+        call gives the same tokens, but a call with fewer siblings may give others.
+
+        Raises:
+            ServerError: The server gave another number of samples.
+        """
         self._check_present()
         check_temperature(1.0, sampling)
         if not len(contexts) == len(sampling) == len(seeds):
             raise ValueError(f"sample got {len(contexts)} contexts, {len(sampling)} samplings and {len(seeds)} seeds; all must be equal.")
         text = self._model.engine.text
         asked = [
-            Asked(np.asarray(context, np.int64), s.max_tokens, s.temperature, stops(s, text), seed % _SEEDS)
+            Asked(np.asarray(context, np.int64), s.max_tokens, s.temperature, stops(s, text), request_seed(seed))
             for context, s, seed in zip(contexts, sampling, seeds, strict=True)
         ]
         for one in asked:
@@ -56,8 +64,12 @@ class RemotePolicy:
                     f"A context of {len(one.context)} tokens with max_tokens {one.max_tokens} does not fit: 1 to "
                     f"{self._model.engine.max_length} tokens in all (engine.max_length)."
                 )
-        said = self._speak().sample(asked) if asked else []
-        return [completed(one, s, text) for one, s in zip(said, sampling, strict=True)]
+        requests = shared(asked, self._model.service.kind.most_samples)
+        said = self._speak().sample([one.asked for one in requests]) if asked else []
+        rows = [row for one in requests for row in one.rows]
+        check_count(len(said), len(rows))
+        by_row = dict(zip(rows, said, strict=True))
+        return [completed(by_row[row], s, text) for row, s in enumerate(sampling)]
 
     def logprobs(self, rows: Sequence[Row]) -> list[Floats]:
         """See `protocols.Policy.logprobs`."""

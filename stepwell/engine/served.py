@@ -189,7 +189,8 @@ class ServedSpeaker:
         self._policy, self._text = policy, text
 
     def sample(self, asked: Sequence[Asked]) -> list[Said]:
-        """See `service.Speaker.sample`."""
+        """See `service.Speaker.sample`. Samples of a request are those of single requests of seeds that follow each other."""
+        asked = [one._replace(seed=one.seed + i, samples=1) for one in asked for i in range(one.samples)]
         words = [tuple(stop for stop in one.stop if isinstance(stop, str)) for one in asked]
         samplings = [Sampling(one.temperature, one.max_tokens, w) for one, w in zip(asked, words, strict=True)]
         made = self._policy.sample([one.context for one in asked], samplings, [one.seed for one in asked])

@@ -28,6 +28,9 @@ class ServerKind:
             applied twice. Where it is not, no training call is ever sent again.
         needs_key: Whether it looks at the key.
         restores: `new`: a state is loaded into a model that is made from it. `first`: into a fresh model, as its first request.
+        most_samples: Of one prompt in one request, at most; None is any number, 1 makes every row a request of its own.
+        samples_follow: Whether the samples of a request of seed s are those of single requests of the seeds s, s + 1, and so on. Where
+            not, they are different draws, and what a row gets hangs on its place among the rows of its prompt in the call.
         source: Where this was read.
     """
 
@@ -40,22 +43,30 @@ class ServerKind:
     recognises_repeats: bool = False
     needs_key: bool = False
     restores: Literal["new", "first"] = "new"
+    most_samples: int | None = None
+    samples_follow: bool = True
 
 
 _SKYRL = "SkyRL 0.4"
 SERVERS: dict[str, ServerKind] = {
     kind.name: kind
     for kind in (
-        ServerKind("tinker", Dialect("sum", _ALL), "asked", "the API's documentation", recognises_repeats=True, needs_key=True),
+        ServerKind(  # how the seeds of a request's samples are made is not documented
+            *("tinker", Dialect("sum", _ALL), "asked", "the API's documentation"),
+            recognises_repeats=True,
+            needs_key=True,
+            samples_follow=False,
+        ),
         ServerKind(  # the thresholds of cispo do not reach its loss
             "skyrl-fsdp", Dialect("sum", _ALL - {"cispo"}), "own", _SKYRL, models=1, recognises_repeats=True, restores="first"
         ),
         ServerKind("skyrl-megatron", Dialect("sum", _ALL - {"cispo"}), "own", _SKYRL, recognises_repeats=True, restores="first"),
         ServerKind("skyrl-jax", Dialect("sequence_mean", _ALL), "never", _SKYRL, recognises_repeats=True, restores="first"),
         ServerKind("verl", Dialect("sum", frozenset({"cross_entropy"})), "own", "verl 0.9"),  # importance_sampling is capped at 2
-        ServerKind("hatchery", Dialect("token_mean", frozenset({"cross_entropy"})), "own", "hatchery 0.3"),
-        # importance_sampling is clipped; ppo and cispo silently become cross-entropy
-        ServerKind("twinkle", Dialect("sequence_mean", frozenset()), "own", "Twinkle 0.5"),
+        # one generator draws all samples of a request, so that each hangs on their number
+        ServerKind("hatchery", Dialect("token_mean", frozenset({"cross_entropy"})), "own", "hatchery 0.3", most_samples=1),
+        # importance_sampling is clipped; ppo and cispo silently become cross-entropy; the seed of a request is dropped
+        ServerKind("twinkle", Dialect("sequence_mean", frozenset()), "own", "Twinkle 0.5", most_samples=1),
     )
 }
 """As their source says."""

@@ -10,18 +10,21 @@ from typing import NamedTuple, Protocol
 
 from stepwell.engine.carrier import Remote
 from stepwell.engine.servers import ServerKind
+from stepwell.errors import ServerError
 from stepwell.types import Floats, Ids
 
-__all__ = ["Asked", "Said", "Service", "Speaker", "Trainee"]
+__all__ = ["Asked", "Said", "Service", "Speaker", "Trainee", "check_count"]
 
 
 class Asked(NamedTuple):
-    """One completion that is wanted.
+    """Completions of one prompt that are wanted.
 
     Attributes:
         context: Token ids. [L]
-        stop: All that may end it, as texts, or as token ids: a server takes one or the other.
-        seed: In [0, 2**31).
+        stop: All that may end one, as texts, or as token ids: a server takes one or the other.
+        seed: In [0, 2**31 - samples].
+        samples: How many. Where the kind of server says so (`ServerKind.samples_follow`), the samples are those of single requests of the
+            seeds `seed`, `seed` + 1, ...; elsewhere they are different draws, which the seed decides.
     """
 
     context: Ids
@@ -29,6 +32,7 @@ class Asked(NamedTuple):
     temperature: float
     stop: tuple[str, ...] | tuple[int, ...]
     seed: int
+    samples: int = 1
 
 
 class Said(NamedTuple):
@@ -39,11 +43,25 @@ class Said(NamedTuple):
     stopped: bool
 
 
+def check_count(got: int, wanted: int) -> None:
+    """Raises `ServerError` where a server gave another number of samples than it was asked for."""
+    if got != wanted:
+        raise ServerError(
+            f"The server gave {got} samples where {wanted} were asked for; a request for several gives as many, in order. "
+            "Run stepwell engine check on it, and name its kind (engine.server)."
+        )
+
+
 class Speaker(Protocol):
     """Weights that sample, as they were when it was made."""
 
     def sample(self, asked: Sequence[Asked]) -> list[Said]:
-        """All at once; each depends on its own seed. Safe to repeat, and repeated where an answer was lost on the way."""
+        """All at once, the samples of a request in a row; each request depends on its own seed. Safe to repeat, and repeated where an
+        answer was lost on the way.
+
+        Raises:
+            ServerError: The server gave more or fewer samples of a request; see `check_count`.
+        """
         ...
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from stepwell.engine.carrier import Datum
 from stepwell.engine.patience import Patience, Watch
 from stepwell.engine.servers import UNCLIPPED, ServerKind
-from stepwell.engine.service import Asked, Said
+from stepwell.engine.service import Asked, Said, check_count
 from stepwell.engine.web import Web
 from stepwell.errors import CapabilityError, ConfigError, MissingExtraError, ServerError
 from stepwell.protocols import OptimizerSpec
@@ -234,7 +234,7 @@ class TinkerTrainee:
 
 
 class TinkerSpeaker:
-    """`service.Speaker`: all requests are in flight together, which a server batches; each has its own seed."""
+    """`service.Speaker`: all requests are in flight together, which a server batches; each has its own seed, and is sent again whole."""
 
     def __init__(self, client: Any, service: TinkerService) -> None:
         self._client, self._service = client, service
@@ -244,14 +244,14 @@ class TinkerSpeaker:
 
         def send(one: Asked) -> Any:
             prompt, settings = self._service.prompt(one)
-            return self._client.sample(prompt=prompt, num_samples=1, sampling_params=settings)
+            return self._client.sample(prompt=prompt, num_samples=one.samples, sampling_params=settings)
 
         def result(future: Any, one: Asked) -> Any:
             held = [future]
             return self._service.safely("sample", lambda: held.pop() if held else send(one))
 
         futures = [send(one) for one in asked]
-        return [_said_tokens(result(future, one)) for future, one in zip(futures, asked, strict=True)]
+        return [said for future, one in zip(futures, asked, strict=True) for said in _said_tokens(result(future, one), one.samples)]
 
 
 def _settled(ask: Callable[[], Any]) -> Callable[[], Any]:
@@ -291,12 +291,15 @@ def _logprobs(made: Any, wanted: int) -> list[Floats]:
     return found
 
 
-def _said_tokens(made: Any) -> Said:
-    sequence = made.sequences[0]
-    if sequence.logprobs is None:
+def _said_tokens(made: Any, wanted: int) -> list[Said]:
+    """The samples of one request."""
+    check_count(len(made.sequences), wanted)
+    if any(sequence.logprobs is None for sequence in made.sequences):
         raise ServerError("The server sampled tokens without their log-probs, which training needs; run stepwell engine check on it.")
-    ids, logprobs = np.asarray(sequence.tokens, np.int64), np.asarray(sequence.logprobs, np.float64)
-    return Said(ids, logprobs, str(sequence.stop_reason) == "stop")
+    return [
+        Said(np.asarray(one.tokens, np.int64), np.asarray(one.logprobs, np.float64), str(one.stop_reason) == "stop")
+        for one in made.sequences
+    ]
 
 
 def _said(error: ServerError) -> str:

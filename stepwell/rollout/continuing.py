@@ -11,7 +11,7 @@ import numpy as np
 from stepwell.protocols import Domain, Policy
 from stepwell.rollout.play import play
 from stepwell.rollout.seat import Player, Seat, act, finished, open_seat, replay
-from stepwell.seeding import derive
+from stepwell.seeding import among
 from stepwell.types import Completion, Episode, Floats, Ids, Stop
 
 __all__ = ["Prefix", "continued"]
@@ -75,7 +75,7 @@ def _replayed(domain: Domain, prefix: Prefix, player: Player, seed: tuple[int | 
     """A seat in which all whole turns of the prefix have been taken, and the words of the turn that it ends in, if it ends inside one."""
     episode, left = prefix.episode, prefix.tokens
     kept = np.concatenate([np.zeros(0, np.int64), *(turn.token_ids for turn in episode.turns)])[:left]
-    named = derive(episode.task.key, episode.member, *kept.tolist(), "draw", prefix.draw)
+    named = among((episode.task.key, episode.member, *kept.tolist(), "draw", prefix.draw))
     seat = Seat(episode.task, episode.member, (*seed, named))
     open_seat(domain, seat, player)
     for turn in episode.turns:
@@ -96,7 +96,7 @@ def _speak_on(cut: Sequence[tuple[Seat, Ids, Floats]], policy: Policy, player: P
     completions = policy.sample(
         [np.concatenate([seat.context, ids]) for seat, ids, _ in cut],
         [replace(player.sampling, max_tokens=max(n, 1)) for n in room],
-        [derive(*seat.seed, len(seat.turns)) for seat, _, _ in cut],
+        [among(seat.seed, len(seat.turns)) for seat, _, _ in cut],
     )
     for (seat, ids, logprobs), rest in zip(cut, completions, strict=True):
         whole = _joined(ids, logprobs, rest, decode, player.sampling.stop)

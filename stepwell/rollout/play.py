@@ -10,7 +10,7 @@ import numpy as np
 from stepwell.errors import ConfigError
 from stepwell.protocols import Domain, Policy
 from stepwell.rollout.seat import Player, Seat, act, finished, open_seat, replay
-from stepwell.seeding import derive
+from stepwell.seeding import among
 from stepwell.types import (
     Action,
     Completion,
@@ -77,7 +77,7 @@ def take_a_turn(playing: Sequence[Seat], policy: Policy, player: Player) -> None
         completions = policy.sample(
             [seat.context for seat in playing],
             [replace(player.sampling, max_tokens=n) for n in room],
-            [derive(*seat.seed, len(seat.turns)) for seat in playing],
+            [among(seat.seed, len(seat.turns)) for seat in playing],
         )
         for seat, completion in zip(playing, completions, strict=True):
             act(seat, completion, player.read(completion.text, seat.tools), player, policy.version)

@@ -11,7 +11,7 @@ import numpy as np
 from stepwell.errors import CapabilityError
 from stepwell.protocols import Domain, Policy
 from stepwell.rollout import GOES_ON, Player, advanced, began, rollout
-from stepwell.seeding import derive
+from stepwell.seeding import among
 from stepwell.types import Completion, Episode, Floats, Ids, Invalid, Observation, Reply, Row, Sampling, Stop, Turn
 
 __all__ = ["ByPiece", "ByTurn", "Draws", "Grow"]
@@ -83,7 +83,7 @@ class ByPiece:
             completions = self.policy.sample(
                 [np.concatenate([draft.context, draft.ids]) for draft in drafts],
                 [replace(sampling, max_tokens=self._room(draft)) for draft in drafts],
-                [derive(*draws[at], "piece", len(draft.ids)) for at, draft in zip(some, drafts, strict=True)],
+                [among(draws[at], "piece", len(draft.ids)) for at, draft in zip(some, drafts, strict=True)],
             )
             for at, draft, completion in zip(some, drafts, completions, strict=True):
                 made[at] = self._written(draft, completion)

@@ -49,8 +49,10 @@ class Wire:
         lose: Names of calls whose next answers are lost after they were carried out; each loss takes one name away.
         refuse: (name, status) of calls that are answered with an error before they are carried out; each takes one away.
         tokens: How many tokens a sample has; None is as many as are asked for.
+        samples: How many samples a request gets; None is as many as are asked for.
         bytes_in, bytes_out: Bodies so far.
         calls: How often each call arrived.
+        sampled: For how many samples each request for samples asked.
     """
 
     base: str = "base"
@@ -60,9 +62,11 @@ class Wire:
     lose: list[str] = field(default_factory=list)
     refuse: list[tuple[str, int]] = field(default_factory=list)
     tokens: int | None = None
+    samples: int | None = None
     bytes_in: int = 0
     bytes_out: int = 0
     calls: Counter[str] = field(default_factory=Counter)
+    sampled: list[int] = field(default_factory=list)
     models: dict[str, _Held] = field(default_factory=dict)
     states: dict[str, _Held] = field(default_factory=dict)
     port: int = 0
@@ -197,7 +201,8 @@ class Wire:
 
         made, settings = words.SampleResponse(), asked["sampling_params"]
         n = int(settings["max_tokens"]) if self.tokens is None else min(self.tokens, int(settings["max_tokens"]))
-        for index in range(int(asked.get("num_samples", 1))):
+        self.sampled.append(int(asked.get("num_samples", 1)))
+        for index in range(self.sampled[-1] if self.samples is None else self.samples):
             draw = np.random.default_rng(int(settings.get("seed") or 0) + index)
             made.sequences.append(
                 words.SampledSequence(

@@ -148,9 +148,19 @@ class Odd:
             asked = [one._replace(seed=7) for one in asked]
         if self._fault == "neighbours heard":
             asked = [one._replace(seed=one.seed + len(asked)) for one in asked]
+        if self._fault == "copies of one sample":
+            asked = [one._replace(samples=1) for one in asked for _ in range(one.samples)]
+        if self._fault == "one sample of several":
+            asked = [one._replace(samples=1) for one in asked]
+        if self._fault == "samples that do not follow":
+            asked = [one._replace(seed=one.seed + 900 * i, samples=1) for one in asked for i in range(one.samples)]
+        if self._fault == "samples without a seed":
+            asked = [one._replace(seed=one.seed + 50 * self._calls) if one.samples > 1 else one for one in asked]
         if self._fault == "never greedy":
             asked = [one._replace(temperature=1.0, seed=one.seed + 31) if one.temperature == 0 else one for one in asked]
         made = self._speaker.sample(asked)
+        if self._fault == "log-probs of another sample" and any(one.samples > 1 for one in asked):
+            return [said._replace(logprobs=made[0].logprobs) for said in made]
         if self._fault == "tempered log-probs":
             return [said._replace(logprobs=said.logprobs * 0.8) for said in made]
         return made

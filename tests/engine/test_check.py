@@ -35,6 +35,10 @@ CAUGHT = {
     "neighbours heard": ("concurrency", "its own seed"),
     "never greedy": ("greedy", "temperature 0 is greedy"),
     "tempered log-probs": ("sampler", "ratios start at 1"),
+    "copies of one sample": ("samples of one request", "draws of their own"),
+    "one sample of several": ("samples of one request", "the server refuses or fails"),
+    "samples without a seed": ("samples of one request", "draws of their own"),
+    "log-probs of another sample": ("samples of one request", "draws of their own"),
     "places not cleared": ("fresh", "a new judge says exactly nothing"),
     "refuses": ("answers", "nothing else can be asked"),
 }
@@ -100,3 +104,25 @@ def test_a_transformer_of_this_machine_passes() -> None:
     findings = list(check(Bench(service)))
     assert failed(findings) == []
     assert len(findings) > 20
+
+
+# -- several samples of one request -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_samples_follow_each_other_where_the_row_says_so(kind: str) -> None:
+    """Where it does not say so, other draws will do; where requests are of one sample, nobody asks."""
+    found = by_name(list(check(Bench(faulty("samples that do not follow", kind=SERVERS[kind])))))["samples of one request"]
+    wanted = None if SERVERS[kind].most_samples == 1 else not SERVERS[kind].samples_follow
+    assert found.passed is wanted
+    if wanted is not None:
+        assert found.measured.startswith("8 different of 8, 8 again by the same seed, 1 as single requests give")
+
+
+def test_what_is_wrong_with_the_samples_of_a_request_is_measured() -> None:
+    def measured(fault: str) -> str:
+        return by_name(list(check(Bench(faulty(fault, kind=SERVERS["skyrl-jax"])))))["samples of one request"].measured
+
+    assert measured("").startswith("8 different of 8, 8 again by the same seed, 8 as single requests give")
+    assert measured("copies of one sample").startswith("1 different of 8, 8 again by the same seed, 1 as single")
+    assert measured("one sample of several").startswith("The server gave 1 samples where 8 were asked for")

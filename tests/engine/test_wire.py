@@ -24,6 +24,7 @@ from stepwell.engine.web import Web
 from stepwell.errors import CapabilityError, ConfigError, ServerError
 from stepwell.losses import CloningLoss
 from stepwell.protocols import ModelSpec, OptimizerSpec
+from stepwell.seeding import among
 from stepwell.testing.wire import Wire
 from stepwell.types import Row, Sampling
 
@@ -97,6 +98,30 @@ def test_sampling_is_asked_again_where_no_training_call_would_be(wire: Wire) -> 
     completion = made.snapshot().sample([np.array([1, 5])], [Sampling(max_tokens=4)], [3])[0]
     assert len(completion.token_ids) == 4
     assert wire.calls["asample"] == 2
+
+
+def members(count: int) -> list[int]:
+    return [among((0, "slot", member), 0) for member in range(count)]
+
+
+def test_a_group_sends_its_prompt_once_and_again_whole_where_the_answer_was_lost(wire: Wire) -> None:
+    policy = model(wire).snapshot()
+    context, sampling = [np.arange(100, 300)] * 4, [Sampling(max_tokens=4)] * 4
+    alone = [policy.sample(context[:1], sampling[:1], [seed])[0].token_ids.tolist() for seed in members(4)]
+    before = wire.bytes_in
+    wire.lose.append("asample")
+    together = [made.token_ids.tolist() for made in policy.sample(context, sampling, members(4))]
+    assert together == alone and len({tuple(one) for one in alone}) == 4
+    assert wire.sampled == [1, 1, 1, 1, 4, 4], "once, and once more"
+    assert wire.bytes_in - before < 3 * before / 4
+
+
+@pytest.mark.parametrize("samples", [1, 3, 5])
+def test_another_number_of_samples_is_an_error(wire: Wire, samples: int) -> None:
+    policy = model(wire).snapshot()
+    wire.samples = samples
+    with pytest.raises(ServerError, match=f"gave {samples} samples where 4 were asked for"):
+        policy.sample([np.array([1, 5])] * 4, [Sampling(max_tokens=4)] * 4, members(4))
 
 
 def test_what_a_server_refuses_for_good_is_said_at_once(wire: Wire) -> None:
