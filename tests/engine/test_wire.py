@@ -19,6 +19,7 @@ from stepwell.engine.local import Text
 from stepwell.engine.patience import Patience, Watch
 from stepwell.engine.remote import RemoteEngine, RemoteModel
 from stepwell.engine.servers import SERVERS, ServerKind, server_kind
+from stepwell.engine.service import Asked
 from stepwell.engine.tinker_api import TinkerService
 from stepwell.engine.web import Web
 from stepwell.errors import CapabilityError, ConfigError, ServerError
@@ -122,6 +123,14 @@ def test_another_number_of_samples_is_an_error(wire: Wire, samples: int) -> None
     wire.samples = samples
     with pytest.raises(ServerError, match=f"gave {samples} samples where 4 were asked for"):
         policy.sample([np.array([1, 5])] * 4, [Sampling(max_tokens=4)] * 4, members(4))
+
+
+def test_as_many_samples_in_all_but_not_of_each_request_is_an_error(wire: Wire) -> None:
+    """Rows would get the words of another prompt."""
+    speaker = model(wire).speaker()
+    wire.samples = 3
+    with pytest.raises(ServerError, match="gave 3 samples where 4 were asked for"):
+        speaker.sample([Asked(np.array([1, 5]), 4, 1.0, (), 7, samples) for samples in (4, 2)])
 
 
 def test_what_a_server_refuses_for_good_is_said_at_once(wire: Wire) -> None:
