@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stepwell.cli.evaluate import open_target
-from stepwell.cli.options import Json, Settings, Which
+from stepwell.cli.options import Json, Settings
 from stepwell.cli.output import note, out, print_json, told
 from stepwell.errors import ConfigError, nearest
 
@@ -66,7 +66,13 @@ def search(
         str | None,
         typer.Option(help="What ends a step where a message is the whole solution; by default a blank line.", show_default=False),
     ] = None,
-    checkpoint: Which = "last",
+    checkpoint: Annotated[
+        Literal["last", "best"], typer.Option("--checkpoint", help="Of the run that answers: the last, or the best by evaluation.")
+    ] = "last",
+    judge_checkpoint: Annotated[
+        Literal["last", "best"] | None,
+        typer.Option("--judge-checkpoint", help="The same of the judge's run; by default the last.", show_default=False),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of sampling; by default the run's.", show_default=False)] = None,
     folder: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Write search.json, choices.jsonl and pictures there.", show_default=False)
@@ -97,6 +103,7 @@ def search(
         beam=beam,
         ahead=ahead,
         separator=None if separator is None else separator.replace("\\n", "\n"),
+        judge_checkpoint=judge_checkpoint,
     )
     if folder is not None:
         _check_folder(folder)

@@ -17,7 +17,7 @@ from stepwell.searching.curves import choices, floors_of, prices, sampled_curves
 from stepwell.searching.found import FLOOR, Found
 from stepwell.searching.grow import ByPiece, ByTurn, Grow
 from stepwell.searching.judge import Judge
-from stepwell.searching.open import SEPARATOR, judge_of
+from stepwell.searching.open import ORACLE, SEPARATOR, judge_of
 from stepwell.searching.pool import Answering, pool_of
 from stepwell.searching.settings import SAMPLED, TREES, Method, SearchSettings
 from stepwell.searching.steered import Steering, plan_of
@@ -47,7 +47,7 @@ def search(model: Trained, judge: Path | str | Judge | None = None, settings: Se
     """
     asked = settings or SearchSettings()
     tasks = _tasks(model, asked)
-    who = judge if isinstance(judge, Judge) or judge is None else judge_of(judge, model, _starts(model, tasks), separator=asked.separator)
+    who = _who(judge, model, tasks, asked)
     how = None if who is None else who.aggregate(asked.aggregate)
     methods = _methods(model, who, asked)
     seed = model.config.seed if asked.seed is None else asked.seed
@@ -100,6 +100,15 @@ def search(model: Trained, judge: Path | str | Judge | None = None, settings: Se
 class _Judged(NamedTuple):
     scores: list[list[float | None]]
     read: int
+
+
+def _who(judge: Path | str | Judge | None, model: Trained, tasks: Sequence[Task], asked: SearchSettings) -> Judge | None:
+    which = asked.judge_checkpoint
+    if which is not None and (judge is None or isinstance(judge, Judge) or str(judge) == ORACLE):
+        raise ConfigError(f"The judge's checkpoint is to be the {which} one, and no run is named as judge; leave it out, or name one.")
+    if judge is None or isinstance(judge, Judge):
+        return judge
+    return judge_of(judge, model, _starts(model, tasks), separator=asked.separator, checkpoint=which or "last")
 
 
 def _judged(groups: Sequence[Group[Episode]], who: Judge | None, how: Aggregate | None) -> _Judged:

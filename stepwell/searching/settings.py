@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from stepwell.errors import ConfigError, nearest
 from stepwell.evaluation.aggregate import Aggregate
+from stepwell.runfolder import Which
 
 __all__ = ["METHODS", "SAMPLED", "TREES", "Method", "SearchSettings"]
 
@@ -42,6 +43,7 @@ class SearchSettings:
         ahead: Steps that `lookahead` looks ahead; by default two.
         separator: What ends a step within a message, where a message is the whole solution (rollout.turns=1); by default what the judge
             was taught with, or a blank line. Elsewhere a turn is a step.
+        judge_checkpoint: Of the judge's run; by default the last one.
 
     Raises (when built):
         ConfigError: Numbers that cannot be, or an unknown method.
@@ -58,6 +60,7 @@ class SearchSettings:
     beam: int | None = None
     ahead: int | None = None
     separator: str | None = None
+    judge_checkpoint: Which | None = None
 
     def __post_init__(self) -> None:
         if self.n < 1:

@@ -36,6 +36,14 @@ def test_a_run_is_searched_with_its_own_judge_in_words_in_json_and_in_files(trai
     assert "steps are put together by sum" in words.stdout and "are unfinished" in words.stdout
 
 
+def test_the_checkpoint_of_the_judge_is_chosen_apart_from_that_of_the_policy(trained: Run) -> None:
+    run = trained("reward.kind=implicit", "reward.objective=cross_entropy", "reward.judged=all", "reward.lr=0.01")
+    for option, opened in (("--checkpoint", False), ("--judge-checkpoint", True)):
+        said = search(run, "--judge", run, "--n", 2, "--problems", 2, option, "best")
+        assert said.exit_code == 2 and "has no best checkpoint: none was evaluated" in said.stderr
+        assert ("Searching: " in said.stderr) is opened, "the policy is opened before the judge"
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -47,6 +55,8 @@ def test_a_run_is_searched_with_its_own_judge_in_words_in_json_and_in_files(trai
         (("--ahead", 3), "ahead is 3, and lookahead is not among the methods"),
         ((), "best_of_n needs a judge"),
         (("--judge", "nowhere"), "nowhere"),
+        (("--judge", "oracle", "--judge-checkpoint", "best"), "is to be the best one, and no run is named as judge"),
+        (("--method", "majority", "--judge-checkpoint", "last"), "is to be the last one, and no run is named as judge"),
         (("--judge", "oracle", "--aggregate", "product", "--problems", 99), "has 6 tasks and 99 problems"),
     ],
 )
