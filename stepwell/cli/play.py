@@ -65,7 +65,7 @@ def _in_person(world: Domain, task: Task) -> None:
     from stepwell.envs.play import play as play_in
     from stepwell.show import neutral
 
-    play_in(world, task, input, lambda text: print(neutral(text)), codec("bracket").parse)
+    play_in(world, task, input, lambda text: print(neutral(text)), codec("bracket"))
 
 
 def _task(world: Domain, split: str, number: int) -> Task:

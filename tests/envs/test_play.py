@@ -26,7 +26,7 @@ def reader(lines: list[str]) -> Callable[[str], str]:
 
 def run(lines: list[str]) -> tuple[list[Reply], list[str]]:
     shown: list[str] = []
-    return play(DOMAIN, TASK, reader(lines), shown.append, BRACKET.parse), shown
+    return play(DOMAIN, TASK, reader(lines), shown.append, BRACKET), shown
 
 
 def test_the_experts_lines_win() -> None:
@@ -43,7 +43,8 @@ def test_mistakes_are_said_and_counted() -> None:
     assert [reply.valid for reply in replies[:3]] == [False, False, True]
     assert any(text.startswith("(The last line is no action: 'hello'") for text in shown)
     assert "(without meaning here)" in shown
-    assert any("filter(constraint): " in text for text in shown)
+    assert any("- filter[constraint]: " in text for text in shown), "as it is to be typed"
+    assert shown[1] == "(type an action, such as search[...]; ? explains, q leaves)"
     assert "2 of them invalid" in shown[-1]
 
 
