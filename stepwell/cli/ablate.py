@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from stepwell.cli.options import Json, Settings, Source
-from stepwell.cli.output import INTERRUPTED, note, out, print_json, told
+from stepwell.cli.output import out, print_json, resumable, told
 
 __all__ = ["ablate"]
 
@@ -60,14 +59,12 @@ def ablate(
     named = changes_of(variants or ())
     plan = make_plan(base, seeds_of(seeds, base.seed), where, named=named, only=chosen, judge_steps=judge_steps)
     check_baseline([variant.name for variant in plan.variants], against, target)
-    try:
+    again = ["stepwell", "ablate", source, *(settings or ()), "--seeds", seeds, "--out", str(where)]
+    again += [part for one in variants or () for part in ("--variants", one)] + (["--only", only] if only else [])
+    for option, value in {"--against": against, "--target": target, "--judge-steps": judge_steps, "--jobs": jobs}.items():
+        again += [] if value is None else [option, str(value)]
+    with resumable(again, lambda: f"runs that are through and all checkpoints are kept in {where}"):
         run_all(plan, jobs=jobs, show=True)
-    except KeyboardInterrupt:
-        again = ["stepwell", "ablate", source, *(settings or ()), "--seeds", seeds, "--out", str(where)]
-        again += [part for one in variants or () for part in ("--variants", one)] + (["--only", only] if only else [])
-        again += [] if judge_steps is None else ["--judge-steps", str(judge_steps)]
-        note(f"Interrupted; runs that are through and all checkpoints are kept. Go on with: {shlex.join(again)}")
-        raise typer.Exit(INTERRUPTED) from None
     found = write_report(plan, baseline=against, target=target)
     if json:
         print_json({"folder": str(where), "report": str(where / "report.md"), **found})

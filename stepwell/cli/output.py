@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
 from typing import ParamSpec
 
 import typer
 from rich.console import Console
 
+from stepwell.checkpoint import saved_steps
 from stepwell.errors import ConfigError, StepwellError
 from stepwell.files import to_json
 from stepwell.types import JSON
 
-__all__ = ["INTERRUPTED", "REFUSED", "note", "out", "print_json", "told"]
+__all__ = ["INTERRUPTED", "REFUSED", "TERMINATED", "kept_in", "note", "out", "print_json", "resumable", "told"]
 
 REFUSED = 2
 """Exit code of an error that Stepwell raises on purpose."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
+TERMINATED = 143
+"""Exit code after SIGTERM, with which schedulers and `kill` end a process."""
 
 P = ParamSpec("P")
 
@@ -42,6 +51,41 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(INTERRUPTED) from None
 
     return run
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which is to end a command as Ctrl-C does."""
+
+
+@contextmanager
+def resumable(again: Sequence[str], kept: Callable[[], str]) -> Iterator[None]:
+    """Where Ctrl-C or SIGTERM ends it, one line says what is kept, and with which command it goes on.
+
+    Args:
+        again: The command, in words.
+        kept: What is kept, asked at the end.
+    """
+    mine = threading.current_thread() is threading.main_thread()  # elsewhere Python takes no signals
+    before = signal.signal(signal.SIGTERM, _terminate) if mine else None
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        how, code = ("Terminated", TERMINATED) if isinstance(error, _Terminated) else ("Interrupted", INTERRUPTED)
+        note(f"{how}; {kept()}. Go on with: {shlex.join(again)}")
+        raise typer.Exit(code) from None
+    finally:
+        if mine:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise _Terminated
+
+
+def kept_in(run: Path) -> str:
+    """What a run's folder keeps, as a clause."""
+    steps = saved_steps(run / "checkpoints")
+    return f"{run} keeps everything up to step {steps[-1]}" if steps else f"{run} has no checkpoint yet, so the run would begin again"
 
 
 def _check_alone(command: str) -> None:

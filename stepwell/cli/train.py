@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepwell.cli.options import Json, Settings, Source
-from stepwell.cli.output import INTERRUPTED, note, out, print_json, told
+from stepwell.cli.output import kept_in, note, out, print_json, resumable, told
 
 if TYPE_CHECKING:
     from stepwell.config import Config
@@ -48,15 +47,13 @@ def train(
             pass
         return
     note(_opening(config, folder))
-    try:
-        for _ in runs.train(config, folder, resume=resume, show=True):
-            pass
-    except runs.NothingLeftError as left:
-        note(str(left))
-    except KeyboardInterrupt:
-        again = shlex.join(["stepwell", "train", source, *(settings or ()), "--run", str(folder), "--resume"])
-        note(f"Interrupted; everything up to the last checkpoint is kept. Go on with: {again}")
-        raise typer.Exit(INTERRUPTED) from None
+    again = ["stepwell", "train", source, *(settings or ()), "--run", str(folder), "--resume"]
+    with resumable(again, lambda: kept_in(folder)):
+        try:
+            for _ in runs.train(config, folder, resume=resume, show=True):
+                pass
+        except runs.NothingLeftError as left:
+            note(str(left))
     _tell(folder, json=json)
 
 

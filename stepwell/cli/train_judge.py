@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from stepwell.cli.options import Json, Settings, Source
-from stepwell.cli.output import INTERRUPTED, note, out, print_json, told
+from stepwell.cli.output import kept_in, note, out, print_json, resumable, told
 
 __all__ = ["train_judge"]
 
@@ -40,15 +39,13 @@ def train_judge(
     check_overrides(settings or (), READ, "nothing reads it where a file alone teaches, and reward.warm says by how many updates")
     config = load(source, settings or ())
     folder = run or Path("runs") / f"{config.name}-{config.seed}"
-    try:
-        for _ in teach(config, folder, resume=resume, show=True):
-            pass
-    except NothingLeftError as left:
-        note(str(left))
-    except KeyboardInterrupt:
-        again = shlex.join(["stepwell", "train-judge", source, *(settings or ()), "--run", str(folder), "--resume"])
-        note(f"Interrupted; everything up to the last checkpoint is kept. Go on with: {again}")
-        raise typer.Exit(INTERRUPTED) from None
+    again = ["stepwell", "train-judge", source, *(settings or ()), "--run", str(folder), "--resume"]
+    with resumable(again, lambda: kept_in(folder)):
+        try:
+            for _ in teach(config, folder, resume=resume, show=True):
+                pass
+        except NothingLeftError as left:
+            note(str(left))
     _tell(folder, json=json)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -200,3 +201,17 @@ def test_bad_input_is_a_sentence_and_runs_nothing(tmp_path: Path, arguments: lis
     assert said in found.stderr
     assert found.stdout == ""
     assert not (tmp_path / "new" / "ablation.json").exists()
+
+
+def test_who_is_told_to_end_says_the_whole_command_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "run_all", stop)
+    asked = ["smoke", "steps=1", "--seeds", "2", "--out", str(tmp_path), "--variants", "r=credit.baseline=rloo", "--only", "full,r"]
+    asked += ["--against", "full", "--target", "0.5", "--judge-steps", "3", "--jobs", "1"]
+    found = CliRunner().invoke(app, ["ablate", *asked], catch_exceptions=False)
+    assert found.exit_code == 130
+    sentence, again = found.stderr.strip().split(". Go on with: ")
+    assert sentence == f"Interrupted; runs that are through and all checkpoints are kept in {tmp_path}"
+    assert again == shlex.join(["stepwell", "ablate", *asked])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -24,9 +25,10 @@ SHOP = Path(__file__).parents[1] / "data" / "webshop"
 
 
 class Interrupting(Uniform):
-    """Somebody presses Ctrl-C in the middle of the second step, once."""
+    """Somebody presses Ctrl-C, or sends a signal, in the middle of the second step, once."""
 
     pressed = False
+    sends: signal.Signals | None = None
 
     def __init__(self, domain: Domain, seed: int) -> None:
         super().__init__(domain, (0.0, 0.3), seed)
@@ -35,7 +37,9 @@ class Interrupting(Uniform):
         metrics = super().observe(groups)
         if metrics["curriculum/drawn"] == 4 and not Interrupting.pressed:
             Interrupting.pressed = True
-            raise KeyboardInterrupt
+            if Interrupting.sends is None:
+                raise KeyboardInterrupt
+            signal.raise_signal(Interrupting.sends)
         return metrics
 
 
@@ -65,17 +69,30 @@ def test_train_json_is_the_report_and_nothing_else(run: Path) -> None:
     assert {"train_seconds", "tokens", "peak_memory_bytes"} <= set(said.json)
 
 
-def test_ctrl_c_says_how_to_go_on_and_going_on_works(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("sends", "how", "code"), [(None, "Interrupted", 130), (signal.SIGTERM, "Terminated", 143)])
+def test_who_is_told_to_end_says_what_is_kept_and_how_to_go_on(
+    here: Path, monkeypatch: pytest.MonkeyPatch, sends: signal.Signals | None, how: str, code: int
+) -> None:
     monkeypatch.setattr(Interrupting, "pressed", False)
+    monkeypatch.setattr(Interrupting, "sends", sends)
+    taken = signal.getsignal(signal.SIGTERM)
     arguments = ["train", "smoke", *SMALL, "curriculum.kind=test_commands:Interrupting", "name=cut short"]
     said = stepwell(*arguments)
-    assert said.code == 130
+    assert said.code == code
     assert said.out == ""
     sentence, command = said.err.strip().splitlines()[-1].split("Go on with: ")
-    assert sentence == "Interrupted; everything up to the last checkpoint is kept. "
+    assert sentence == f"{how}; runs/cut short-0 keeps everything up to step 4. "
     assert command.startswith("stepwell train smoke") and command.endswith("--run 'runs/cut short-0' --resume")
+    assert signal.getsignal(signal.SIGTERM) is taken
     assert stepwell(*arguments, "--resume").code == 0
     assert [line.step for line in read_metrics(here / "runs" / "cut short-0")] == [1, 2, 3, 4, 5]
+
+
+def test_a_run_that_ends_before_its_first_checkpoint_says_that_it_begins_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Interrupting, "pressed", False)
+    parts = ["cloning.steps=0", "evaluation.every=0", "checkpoint.every=9", "curriculum.kind=test_commands:Interrupting"]
+    said = stepwell("train", "smoke", *SMALL, *parts, "--run", "cut")
+    assert said.code == 130 and "Interrupted; cut has no checkpoint yet, so the run would begin again. Go on with: " in said.err
 
 
 # -- eval ---------------------------------------------------------------------------------------------------------------------
