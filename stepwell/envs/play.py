@@ -90,7 +90,7 @@ def _step(environment: Environment, line: str, write: Callable[[str], None], for
 
 
 def _example(tools: Sequence[Tool], form: Form) -> str:
-    return form.format(Action(tools[0].name, {name: "..." for name in tools[0].arguments}), tools) if tools else "your answer"
+    return form.format(Action(tools[0].name, dict.fromkeys(tools[0].arguments, "...")), tools) if tools else "your answer"
 
 
 def _explain(environment: Environment, observation: Observation, form: Form) -> str:
