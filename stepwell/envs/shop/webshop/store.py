@@ -73,7 +73,7 @@ def open_store(
             the nouns of their titles (`title_nouns.json`; without it spaCy finds them once); each also as `.gz`.
         seed: Of prices and price limits; 0 draws as the original does after `random.seed(0)`.
         catalogue: Which products: `small` (1,000), `full`, or (`auto`) the 1,000 where the folder has them.
-        goals: `synthetic`, or `human`: those of `items_human_ins*.json`.
+        goals: `synthetic`, or `human`: those of `items_human_ins*.json`, as far as they are about these products.
         nouns: Which tagger's noun lists to take from `title_nouns.json`.
     """
     if catalogue not in _SIZES:
@@ -89,7 +89,8 @@ def open_store(
     random = Random(seed)
     prices = draw_prices(products, random)
     if goals == "human":
-        wanted = human_goals(products, prices, random, need(folder, "people's goals", f"items_human_ins{size}.json"))
+        notes = need(folder, "people's goals", *dict.fromkeys((f"items_human_ins{size}.json", "items_human_ins.json")))
+        wanted = human_goals(products, prices, random, notes)
     else:
         wanted = synthetic_goals(products, prices, random)
     if not wanted:

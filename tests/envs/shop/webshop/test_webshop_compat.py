@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,15 @@ def test_goals_of_people_are_read_from_their_file(small_folder: Path) -> None:
     for goal in domain.store.goals:
         assert goal.instruction == f"i want a blue lamp, and price lower than {goal.price_upper:.2f} dollars"
         assert (goal.attributes, goal.options, goal.weight) == (("easy clean",), (("", "blue"),), 1.0)
+
+
+def test_the_file_of_all_goals_of_people_serves_a_small_catalogue_too(small_folder: Path, tmp_path: Path) -> None:
+    """As it is to be had: there is none of the small one's own."""
+    for path in small_folder.iterdir():
+        name = "items_human_ins.json" if path.name == "items_human_ins_1000.json" else path.name
+        shutil.copy(path, tmp_path / name)
+    there, here = (WebShopDomain(WebShopSettings(folder, goals="human")).store.goals for folder in (small_folder, tmp_path))
+    assert there == here and len(here) == 2
 
 
 def test_an_unknown_mode_is_named(small_folder: Path) -> None:
