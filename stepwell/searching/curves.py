@@ -11,9 +11,10 @@ from typing import NamedTuple
 from stepwell.engine.batch import parts_of
 from stepwell.evaluation.intervals import Interval, bootstrap, wilson
 from stepwell.protocols import Domain
+from stepwell.searching.answers import answering
 from stepwell.searching.choose import ceiling, choose, worth
 from stepwell.searching.found import CEILING, FLOOR, Cost, Curve, Made, Point
-from stepwell.searching.pool import Answering, Pool
+from stepwell.searching.pool import Pool
 from stepwell.searching.settings import Method
 from stepwell.seeding import generator
 from stepwell.types import Episode
@@ -101,12 +102,12 @@ def _values(pools: Sequence[Pool], method: Method | None, n: int, seed: int, *, 
 
 def choices(pools: Sequence[Pool], methods: Sequence[Method], domain: Domain, *, probability: bool) -> list[Made]:
     """What each rule takes of all candidates of each problem."""
-    made = []
+    made, answers = [], answering(domain)
     for pool in pools:
         for method in methods:
             member, tied = choose(pool, method, probability=probability)
             taken = None if member is None else pool.candidates[member]
-            answer = domain.answer(taken.episode) if taken is not None and isinstance(domain, Answering) else None
+            answer = answers.answer(taken.episode) if taken is not None and answers is not None else None
             place = None if taken is None else taken.episode.member
             made.append(Made(pool.task.key, method, place, answer, taken is not None and taken.right, tied))
     return made

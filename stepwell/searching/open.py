@@ -20,6 +20,7 @@ from stepwell.config import (
 )
 from stepwell.configure import parse
 from stepwell.credit import Segment, by_turn
+from stepwell.envs.interrupt import Interrupted
 from stepwell.envs.reasoning import ReasoningDomain
 from stepwell.errors import ConfigError
 from stepwell.judging import reward_of
@@ -55,10 +56,11 @@ def judge_of(name: Path | str, model: Trained, starts: Sequence[str], *, separat
     """
     if str(name) == ORACLE:
         if not isinstance(model.domain, ReasoningDomain):
-            raise ConfigError(
-                f"The judge is {ORACLE!r}, and {model.config.domain.kind} tasks have no checker of steps; name a run with a judge, or use "
-                "--domain reasoning."
+            what = f"interrupted {model.config.domain.kind}" if isinstance(model.domain, Interrupted) else model.config.domain.kind
+            remedy = (
+                "play without interruptions (interruptions.kinds=[])" if isinstance(model.domain, Interrupted) else "use --domain reasoning"
             )
+            raise ConfigError(f"The judge is {ORACLE!r}, and {what} tasks have no checker of steps; name a run with a judge, or {remedy}.")
         return Judge(Oracle(model.domain), "right", True, "the checker of the domain", passes=0, splits=False)
     threads = getattr(model.config.engine, "threads", None)
     found = opened(Path(name), reward_of, [f"engine.threads={'null' if threads is None else threads}"], checkpoint=checkpoint)

@@ -7,27 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from stepwell.errors import ConfigError
 from stepwell.evaluation.votes import classes
 from stepwell.protocols import Domain
+from stepwell.searching.answers import answering
 from stepwell.types import EndingKind, Episode, Stop, Task
 
-__all__ = ["Answering", "Candidate", "Pool", "is_finished", "pool_of"]
-
-
-@runtime_checkable
-class Answering(Protocol):
-    """A domain whose episodes end with an answer, so that answers can be counted."""
-
-    def answer(self, episode: Episode) -> str | None:
-        """What the episode gives as its answer; None where it gives none."""
-        ...
-
-    def same(self, task: Task, one: str, other: str) -> bool:
-        """Whether two answers mean the same."""
-        ...
+__all__ = ["Candidate", "Pool", "is_finished", "pool_of"]
 
 
 class Candidate(NamedTuple):
@@ -82,14 +70,15 @@ def pool_of(domain: Domain, task: Task, episodes: Sequence[Episode], scores_N: S
     Raises:
         ConfigError: They are, and the domain has none.
     """
-    if votes and not isinstance(domain, Answering):
+    answers_of = answering(domain)
+    if votes and answers_of is None:
         raise ConfigError(
             f"{type(domain).__name__} has no answers that could be counted; choose --method best_of_n or a tree, or a domain of questions."
         )
     known = [(one, score) for one, score in zip(episodes, scores_N, strict=True) if not one.failed and one.verdict.success is not None]
-    if isinstance(domain, Answering):
-        said = [domain.answer(one) if is_finished(one) else None for one, _ in known]
-        answers = classes(said, lambda one, other: domain.same(task, one, other))
+    if answers_of is not None:
+        said = [answers_of.answer(one) if is_finished(one) else None for one, _ in known]
+        answers = classes(said, lambda one, other: answers_of.same(task, one, other))
     else:
         answers = [at if is_finished(one) else None for at, (one, _) in enumerate(known)]
     candidates = tuple(

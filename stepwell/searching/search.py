@@ -13,12 +13,13 @@ from stepwell.build import first_tasks
 from stepwell.errors import ConfigError
 from stepwell.evaluation.aggregate import Aggregate
 from stepwell.rollout import Player, began, rollout
+from stepwell.searching.answers import answering
 from stepwell.searching.curves import choices, floors_of, prices, sampled_curves
 from stepwell.searching.found import FLOOR, Found
 from stepwell.searching.grow import ByPiece, ByTurn, Grow
 from stepwell.searching.judge import Judge
 from stepwell.searching.open import ORACLE, SEPARATOR, judge_of
-from stepwell.searching.pool import Answering, pool_of
+from stepwell.searching.pool import pool_of
 from stepwell.searching.settings import SAMPLED, TREES, Method, SearchSettings
 from stepwell.searching.steered import Steering, plan_of
 from stepwell.trained import Trained
@@ -128,7 +129,7 @@ def _steering(
     if player.limits.turns == 1:
         grow = ByPiece(model.domain, model.policy, player, who.separator or SEPARATOR, model.tokenizer.decode)
     together = max(1, player.limits.rows // asked.n)
-    return Steering(model.domain, tasks, grow, who, how, seed, together, isinstance(model.domain, Answering))
+    return Steering(model.domain, tasks, grow, who, how, seed, together, answering(model.domain) is not None)
 
 
 def _tasks(model: Trained, asked: SearchSettings) -> Sequence[Task]:
@@ -149,5 +150,5 @@ def _methods(model: Trained, who: Judge | None, asked: SearchSettings) -> list[M
     needing = [method for method in asked.methods if method != FLOOR]
     if who is None and needing:
         raise ConfigError(f"Method {needing[0]} needs a judge; name one (--judge RUN, or oracle in reasoning), or use --method majority.")
-    floor: list[Method] = [FLOOR] if isinstance(model.domain, Answering) or FLOOR in asked.methods else []
+    floor: list[Method] = [FLOOR] if answering(model.domain) is not None or FLOOR in asked.methods else []
     return list(dict.fromkeys([*floor, *asked.methods]))

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from stepwell.evaluation.aggregate import Aggregate
 from stepwell.protocols import Domain
+from stepwell.searching.answers import answering
 from stepwell.searching.choose import choose
 from stepwell.searching.curves import Prices, mean_over, over_floor
 from stepwell.searching.found import Cost, Made, Point
 from stepwell.searching.grow import Grow
 from stepwell.searching.judge import Judge
-from stepwell.searching.pool import Answering, pool_of
+from stepwell.searching.pool import pool_of
 from stepwell.searching.settings import Method, SearchSettings
 from stepwell.searching.trees import Plan, Tree, grown
 from stepwell.types import Task
@@ -75,11 +76,12 @@ class Steering:
         read = self.judge.positions - before
         values: dict[str, float] = {}
         made: list[Made] = []
+        answers = answering(self.domain)
         for task, tree in zip(self.tasks, trees, strict=True):
             pool = pool_of(self.domain, task, tree.episodes, [next(scores) for _ in tree.episodes], votes=self.votes)
             member, tied = choose(pool, "best_of_n", probability=self.judge.probability)
             taken = None if member is None else pool.candidates[member]
-            answer = self.domain.answer(taken.episode) if taken is not None and isinstance(self.domain, Answering) else None
+            answer = answers.answer(taken.episode) if taken is not None and answers is not None else None
             made.append(Made(task.key, method, member, answer, taken is not None and taken.right, tied))
             if pool.candidates:
                 values[task.key] = float(made[-1].right)

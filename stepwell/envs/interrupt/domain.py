@@ -120,6 +120,19 @@ class Interrupted:
             environment.step(turn.action)
         return environment.outcome()
 
+    def carried_out(self, episode: Episode) -> Episode:
+        """The episode without the turns that a failing tool has swallowed, for who reads its actions; they are replayed."""
+        events = self.events(episode.task, episode.member)
+        if not events:
+            return episode
+        environment = self._interrupted(episode.task, episode.member, events)
+        environment.start()
+        turns = []
+        for turn in episode.turns:
+            environment.step(turn.action)
+            turns += [] if environment.swallowed else [turn]
+        return replace(episode, turns=tuple(turns))
+
     def expert(self, task: Task) -> Sequence[Action] | None:
         """Actions of one who knows what has happened, for member 0; None where the domain has no expert."""
         plan = self.inner.expert(task)

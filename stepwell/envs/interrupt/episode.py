@@ -43,6 +43,8 @@ class InterruptedEnvironment:
     best: float | None = None
     lost: bool = False
     """Whether the last action was in vain for a fault that passes."""
+    swallowed: bool = False
+    """Whether it was because a tool failed: it has not reached the world."""
     changed: bool = False
     """Whether something happened, or was over, in the last step."""
     happened: tuple[str, ...] = ()
@@ -78,7 +80,8 @@ class InterruptedEnvironment:
         """Carries out one action, unless a tool fails; then lets happen what is due."""
         world = self.world
         failing = self._fault("tool_error")
-        self.lost = failing is not None or (self._world is not None and self._world.loses(action))
+        self.swallowed = failing is not None
+        self.lost = self.swallowed or (self._world is not None and self._world.loses(action))
         if failing is None:
             reply = world.step(action)
             shown = reply.observation.text
