@@ -25,6 +25,7 @@ from stepwell.config.credits import (
 )
 from stepwell.config.domains import DomainConfig, QuestionsConfig, ShopConfig
 from stepwell.config.engines import ChatConfig, EngineConfig, OptimizerConfig, RemoteEngineConfig, TinyEngineConfig
+from stepwell.config.inverse import InverseConfig
 from stepwell.config.learned import ImplicitConfig
 from stepwell.config.learning import CloningConfig, CurriculumConfig, LossConfig, RolloutConfig, ShapingConfig, UniformConfig
 from stepwell.config.rewards import RewardConfig, each_judge, says_confidence
@@ -38,13 +39,17 @@ __all__ = [
 ]
 
 
-_READS_POLICY = ("inverse", "soft_q", "entropy", "intrinsic")
+_READS_POLICY = ("soft_q", "entropy", "intrinsic")
 """Judges that ask the policy's present weights about what it has said."""
 
 
-def _moves(judge: Settings) -> bool:
-    """Whether its reference is the policy that has played."""
-    return isinstance(judge, ImplicitConfig) and judge.reference == "moving"
+def _reads_policy(judge: Settings) -> bool:
+    """Whether it asks the policy that has played about what was said, as a moving reference and AIRL's logit do."""
+    if isinstance(judge, InverseConfig):
+        return judge.logit == "airl" or judge.reference == "moving"
+    if isinstance(judge, ImplicitConfig):
+        return judge.reference == "moving"
+    return getattr(judge, "kind", "") in _READS_POLICY
 
 
 class EvaluationConfig(Settings):
@@ -152,14 +157,21 @@ class Config(Settings):
                 f"rollout.ahead is true and loss.old_logprobs {loss.old_logprobs!r}, by which samples of older weights count as samples of "
                 "the present ones; set it to 'sampler', or to 'trainer' with loss.correction=truncate (or mask)"
             )
-        reads = [name for name, judge in each_judge(self.reward).items() if judge.kind in _READS_POLICY or _moves(judge)]
+        judges = each_judge(self.reward)
+        reads = [name for name, judge in judges.items() if _reads_policy(judge)]
         if reads:
             raise ValueError(
-                f"rollout.ahead is true, and the judge {each_judge(self.reward)[reads[0]].kind!r} ({reads[0]}) asks the policy that has "
-                "played, which has moved on by then; choose one that does not, such as 'implicit' with reference=frozen"
+                f"rollout.ahead is true, and the judge {judges[reads[0]].kind!r} ({reads[0]}) asks the policy that has played, which has "
+                "moved on by then; choose one that does not, such as 'implicit' with reference=frozen"
+            )
+        learns_from = [name for name, judge in judges.items() if isinstance(judge, InverseConfig) and judge.demonstrations != "none"]
+        if learns_from:
+            raise ValueError(
+                f"rollout.ahead is true, and the judge 'inverse' ({learns_from[0]}) plays demonstrations in the domain, where the next batch "
+                f"is sampled meanwhile; set {learns_from[0]}.demonstrations=none, so that it learns from the policy's own successes"
             )
         playing = isinstance(self.credit, CounterfactualCredit) or self.interrupted_credit.kind == "counterfactual"
-        if playing or any(judge.kind == "montecarlo" for judge in each_judge(self.reward).values()):
+        if playing or any(judge.kind == "montecarlo" for judge in judges.values()):
             raise ValueError(
                 "rollout.ahead is true with a judge or a credit rule that plays episodes of its own meanwhile; leave one of the two out"
             )

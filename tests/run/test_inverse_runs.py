@@ -154,6 +154,25 @@ def test_what_cannot_work_is_said_before_sampling(settings: list[str], said: str
         trainer("domain.kind=cave", "domain.test_tasks=4", "reward.kind=inverse", *settings)
 
 
+AHEAD = (
+    *("engine.kind=remote", "engine.url=http://127.0.0.1:1", "engine.model=m", "rollout.ahead=true", "loss.old_logprobs=sampler"),
+    *("reward.kind=inverse", "reward.model=lora", "credit.kind=repirl", "reward.demonstrations=none"),
+)
+
+
+def test_a_judge_that_reads_what_the_sampler_said_goes_with_a_sampler_that_is_ahead() -> None:
+    """Of the policy it asks nothing (see the rewards' tests); what plays, or asks, is refused and says which of the two."""
+    assert load("smoke", AHEAD).rollout.ahead
+    asks = "asks the policy that has played, which has moved on by then"
+    for more, said in {
+        ("reward.reference=moving",): asks,
+        ("reward.objective=discriminator", "reward.logit=airl"): asks,
+        ("reward.demonstrations=expert",): r"\(reward\) plays demonstrations in the domain, .* set reward\.demonstrations=none",
+    }.items():
+        with pytest.raises(ConfigError, match=said):
+            load("smoke", [*AHEAD, *more])
+
+
 def test_a_domain_without_an_expert_says_so_before_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
     import kill_driver
 
