@@ -169,6 +169,15 @@ def test_falling_is_the_nearest_that_does_not_rise() -> None:
         assert (weights * (made - values) ** 2).sum() <= (weights * (other - values) ** 2).sum() + 1e-12
 
 
+def test_falling_takes_weights_of_0_as_equal_weights_that_vanish() -> None:
+    assert falling(np.array([0.2, 0.6]), [0.0, 0.0]).tolist() == pytest.approx([0.4, 0.4])
+    assert falling(np.array([0.1, 0.5, 0.4]), [0.0, 0.0, 2.0]).tolist() == pytest.approx([0.4, 0.4, 0.4])
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        values, weights = rng.random(6), rng.integers(0, 2, 6).astype(float)
+        assert falling(values, weights) == pytest.approx(falling(values, np.maximum(weights, 1e-9)), abs=1e-7)
+
+
 def test_estimates_by_hand() -> None:
     made = bins(2, keep=0.5)
     made.see(DOMAIN.task(0.2, 0, "train"), 0.75)

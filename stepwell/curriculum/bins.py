@@ -125,7 +125,7 @@ def falling(success_B: Floats, weights_B: Floats | Sequence[float]) -> Floats:
     """The nearest success (weighted least squares) that does not rise with difficulty: isotonic regression by pooling neighbours.
 
     Source: Barlow, Bartholomew, Bremner and Brunk (1972), pool adjacent violators. Difficulty that is real makes noise the only reason for
-    a harder bin to look easier.
+    a harder bin to look easier. Bins of weight 0 go with the others; among themselves each counts alike.
 
     >>> falling(np.array([0.9, 0.4, 0.6, 0.1]), np.ones(4)).tolist()
     [0.9, 0.5, 0.5, 0.1]
@@ -135,7 +135,8 @@ def falling(success_B: Floats, weights_B: Floats | Sequence[float]) -> Floats:
         block = (value, weight, 1)
         while blocks and blocks[-1][0] < block[0]:
             before = blocks.pop()
-            total = before[1] + block[1]
-            block = ((before[0] * before[1] + block[0] * block[1]) / total, total, before[2] + block[2])
+            total, size = before[1] + block[1], before[2] + block[2]
+            share = before[1] / total if total else before[2] / size
+            block = (before[0] * share + block[0] * (1 - share), total, size)
         blocks.append(block)
     return np.concatenate([np.full(size, value) for value, _, size in blocks])
