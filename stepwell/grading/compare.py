@@ -8,7 +8,7 @@ After math-verify 0.9 has said no, right is also:
 - lists, tuples and sets whose parts are the same, one by one.
 
 And where it says yes, wrong is nevertheless: a tuple for a set (order counts in one alone); an equation between two different numbers
-(`41=42` hedges).
+(`41=42` hedges), or of something with itself (`x=x` says nothing).
 """
 
 from __future__ import annotations
@@ -116,10 +116,10 @@ def _verified(gold: Answer, answer: Answer) -> bool:
 
 
 def _hedges(gold: Answer, answer: Answer) -> bool:
-    """Whether an answer names two numbers with a sign of equality between, where the gold answer is no equation."""
+    """Whether an answer names two numbers with a sign of equality between, or one thing twice, where the gold answer is no equation."""
     sides = answer.tidy.split("=")
     values = {read_number(side) for side in sides} - {None}
-    return len(sides) > 1 and "=" not in gold.tidy and len(values) > 1
+    return len(sides) > 1 and "=" not in gold.tidy and (len(values) > 1 or len(set(sides)) == 1)
 
 
 def _alike(one: Basic, other: Basic) -> bool:
