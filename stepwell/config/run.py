@@ -167,8 +167,8 @@ class Config(Settings):
         learns_from = [name for name, judge in judges.items() if isinstance(judge, InverseConfig) and judge.demonstrations != "none"]
         if learns_from:
             raise ValueError(
-                f"rollout.ahead is true, and the judge 'inverse' ({learns_from[0]}) plays demonstrations in the domain, where the next batch "
-                f"is sampled meanwhile; set {learns_from[0]}.demonstrations=none, so that it learns from the policy's own successes"
+                f"rollout.ahead is true, and the judge 'inverse' ({learns_from[0]}) plays demonstrations in the domain, where the next "
+                f"batch is sampled meanwhile; set {learns_from[0]}.demonstrations=none, so that it learns from the policy's own successes"
             )
         playing = isinstance(self.credit, CounterfactualCredit) or self.interrupted_credit.kind == "counterfactual"
         if playing or any(judge.kind == "montecarlo" for judge in judges.values()):
