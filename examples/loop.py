@@ -13,7 +13,7 @@ SHOWN = ("credit/outcome", "policy/entropy", "policy/grad_norm", "judge/fresh_pa
 
 
 def main() -> None:
-    settings = "steps=0 cloning.steps=150 cloning.optimizer.lr=0.01 cloning.optimizer.warmup=5 "
+    settings = "steps=0 cloning.steps=100 cloning.optimizer.lr=0.01 cloning.optimizer.warmup=5 "
     settings += "engine.width=96 engine.feedforward=192 engine.threads=1 domain.products=100"
     config = stepwell.load("smoke", settings.split())
     built = build(config)

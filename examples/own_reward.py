@@ -36,8 +36,8 @@ class NewPages:  # judges episodes; knows nothing of models, tokens or trainers
 
 
 if __name__ == "__main__":
-    settings = "reward.kind=own_reward:NewPages reward.options.pay=0.05 credit.kind=process_to_go credit.baseline=rloo steps=6 "
-    settings += "cloning.steps=100 cloning.optimizer.lr=0.01 cloning.optimizer.warmup=5 "
+    settings = "reward.kind=own_reward:NewPages reward.options.pay=0.05 credit.kind=process_to_go credit.baseline=rloo steps=4 "
+    settings += "cloning.steps=60 cloning.optimizer.lr=0.01 cloning.optimizer.warmup=5 "
     settings += "optimizer.lr=2e-4 rollout.groups=8 rollout.group_size=8 evaluation.every=0 "
     settings += "engine.width=96 engine.feedforward=192 engine.threads=1 domain.products=100"
     config = stepwell.load("smoke", settings.split())

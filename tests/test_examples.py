@@ -13,9 +13,9 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SHOWN = {
     "exact_values.py": (r"by chance, 1\.000 at best", r"exact advantage \+0\.\d+   judge", r"^rank correlation 0\.[4-9]"),
-    "loop.py": (r"warm start 150 .*cloning/loss", r"^3 .*policy/entropy.*judge/fresh_pair_accuracy"),
+    "loop.py": (r"warm start 100 .*cloning/loss", r"^3 .*policy/entropy.*judge/fresh_pair_accuracy"),
     "own_environment.py": (r"^60 .*cloning/loss.*test/success", r"^72 .*rollout/success.*test/success"),
-    "own_reward.py": (r"^100 .*cloning/loss", r"^106 .*reward/new"),
+    "own_reward.py": (r"^60 .*cloning/loss", r"^64 .*reward/new"),
 }
 
 

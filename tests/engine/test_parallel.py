@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from stepwell.configure import load
 from stepwell.engine.parallel import shares_of
 from stepwell.engine.ranks import num_ranks, rank
+from stepwell.run import train
 from stepwell.types import Row
 
 TESTS = Path(__file__).parents[1]
@@ -51,6 +53,7 @@ def together(arguments: Sequence[str], cwd: Path) -> list[subprocess.CompletedPr
     return [subprocess.CompletedProcess(arguments, process.returncode, *texts) for process, texts in zip(started, said, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["full", "lora"])
 def test_the_contract_of_engines_holds_for_two_processes(kind: str, tmp_path: Path) -> None:
     lead, follower = together([str(Path(__file__).with_name("in_parallel.py")), kind], tmp_path)
@@ -59,24 +62,16 @@ def test_the_contract_of_engines_holds_for_two_processes(kind: str, tmp_path: Pa
     assert "all that the contract demands holds" in lead.stdout
 
 
-def trained(where: Path, *settings: str, both: bool, resume: bool = False) -> Path:
-    arguments = [
-        "-c",
-        "from stepwell.cli import main; main()",
-        "train",
-        "smoke",
-        *SMALL,
-        *settings,
-        "--run",
-        "run",
-        *(["--resume"] if resume else []),
-    ]
+def alone(where: Path, *settings: str) -> Path:
+    list(train(load("smoke", [*SMALL, *settings]), where / "run"))
+    return where / "run"
+
+
+def trained(where: Path, *settings: str, resume: bool = False) -> Path:
+    command = ["-c", "from stepwell.cli import main; main()", "train", "smoke", *SMALL, *settings, "--run", "run"]
     where.mkdir(exist_ok=True)
-    if both:
-        for process in together(arguments, where):
-            assert process.returncode == 0, process.stderr[-2000:]
-    else:
-        subprocess.run([sys.executable, *arguments], cwd=where, check=True, capture_output=True)
+    for process in together([*command, "--resume"] if resume else command, where):
+        assert process.returncode == 0, process.stderr[-2000:]
     return where / "run"
 
 
@@ -105,19 +100,19 @@ def same(one: Path, two: Path) -> None:
             assert a[name] == pytest.approx(b[name], rel=2e-4, abs=1e-6, nan_ok=True), name
 
 
+@pytest.mark.slow
 def test_a_run_on_two_processes_is_the_run_on_one_and_goes_on_after_a_stop(tmp_path: Path) -> None:
-    alone = trained(tmp_path / "one", both=False)
-    two = trained(tmp_path / "two", "steps=1", both=True)
-    same(alone, trained(tmp_path / "two", both=True, resume=True))
-    assert two == tmp_path / "two" / "run"
+    trained(tmp_path / "two", "steps=1")
+    same(alone(tmp_path / "one"), trained(tmp_path / "two", resume=True))
 
 
+@pytest.mark.slow
 def test_adapters_a_reference_and_a_loss_over_episodes_are_shared_out_too(tmp_path: Path) -> None:
     settings = (
         *("engine.policy=lora", "reward.model=lora", "reward.reference=frozen", "loss.kl=k2", "loss.kl_coef=0.01", "loss.ratio=episode"),
         *("loss.old_logprobs=trainer", "loss.epochs=2", "steps=1"),
     )
-    same(trained(tmp_path / "one", *settings, both=False), trained(tmp_path / "two", *settings, both=True))
+    same(alone(tmp_path / "one", *settings), trained(tmp_path / "two", *settings))
 
 
 def test_shares_are_even_and_leave_nothing_out() -> None:
