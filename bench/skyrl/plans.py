@@ -17,6 +17,7 @@ BASE = [
 vocabulary is of 218 words: tensor parallelism wants to halve it."""
 RUN = """
 name: real
+seed: {seed}
 steps: {steps}
 domain: {{kind: reasoning, task: recurrence, axes: {{moves: {moves}, modulus: 97, factors: 4}}, expert_slips: 0.2, test_tasks: 60}}
 engine: {{kind: remote, url: "{url}", model: {base}, server: skyrl-jax, rank: 8, threads: 1, gone_s: 8.0, timeout_s: 900.0}}
@@ -42,6 +43,7 @@ class Plan:
         steps, warm: Of learning from rewards, and of cloning before.
         groups: Tasks of a step, eight episodes each.
         episodes: Held-out tasks, before and after.
+        seed: Of the run.
     """
 
     name: str
@@ -51,10 +53,11 @@ class Plan:
     warm: int
     groups: int
     episodes: int
+    seed: int = 0
 
     def write(self, url: str, base: Path, folder: Path) -> Path:
         """Its config, for the server at this address."""
-        facts = {name: getattr(self, name) for name in ("steps", "warm", "groups", "reward", "credit", "episodes")}
+        facts = {name: getattr(self, name) for name in ("steps", "warm", "groups", "reward", "credit", "episodes", "seed")}
         file = folder / f"{self.name}.yaml"
         file.write_text(RUN.format(url=url, base=base, moves=MOVES, **facts), encoding="utf-8")
         return file

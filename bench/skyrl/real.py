@@ -11,12 +11,13 @@ import os
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any
 
 from exactness import compare
 from plans import BASE, LEARNING, SHORT, Plan
+from sharing import share
 
 from stepwell.evaluation.intervals import Interval, bootstrap, difference
 
@@ -167,15 +169,16 @@ def wait_for(condition: Callable[[], bool], limit_s: float) -> bool:
     return False
 
 
-def learning(log: Log, server: Server, folder: Path, plan: Plan) -> None:
-    """Reinforcement learning alone, over the wire: success on held-out tasks before and after."""
+def learning(log: Log, server: Server, folder: Path, plan: Plan) -> dict[str, float]:
+    """Reinforcement learning alone, over the wire: by how many points success changed, on held-out tasks and on those of training."""
     run, start = folder / plan.name, time.monotonic()
     ended = begin(run, plan.write(server.url, server.base, folder)).wait()
     found = [line for line in metrics(run) if "policy/grad_norm" in line]
     log.demand(ended == 0 and len(found) == plan.steps, f"{plan.name}: {plan.steps} steps of {8 * plan.groups} episodes, without cloning, "
                f"end ({time.monotonic() - start:.0f} s)")  # fmt: skip
     if ended or not found:
-        return
+        return {}
+    changes: dict[str, float] = {}
     report = json.loads((run / "report.json").read_text(encoding="utf-8"))
     for name, words in (("success", "at temperature 1"), ("success_greedy", "greedy")):
         before, after = (Interval(**report[name][when]) for when in ("before", "after"))
@@ -183,6 +186,7 @@ def learning(log: Log, server: Server, folder: Path, plan: Plan) -> None:
         line = f"{plan.name}: success {words} on {plan.episodes} held-out tasks {before.mean:.0%} before, {after.mean:.0%} after: "
         line += f"{change:+.0f} points (95 % interval {low:+.0f} to {high:+.0f})"
         log.say(f"- {line}: {'it rose' if low > 0 else 'it fell' if high < 0 else 'no change is shown'}")
+        changes[f"held-out tasks, {words}"] = change
     trained = [line["rollout/success"] for line in found]
     log.say(f"- {plan.name}: success in training, step by step: {[round(share, 2) for share in trained]}")
     third = len(trained) // 3
@@ -192,6 +196,7 @@ def learning(log: Log, server: Server, folder: Path, plan: Plan) -> None:
         f"{plan.name}: success on training tasks, drawn anew at each step, {first.mean:.0%} in the first third, {last.mean:.0%} in the last"
     )
     log.say(f"- {line}: {change:+.0f} points (95 % interval over steps {low:+.0f} to {high:+.0f})")
+    changes["training tasks, last third of the steps against the first"] = change
     seconds = {
         name: sum(line[f"time/{name}_s"] for line in found[1:]) / (len(found) - 1) for name in ("rollout", "judge", "update", "step")
     }
@@ -199,6 +204,24 @@ def learning(log: Log, server: Server, folder: Path, plan: Plan) -> None:
     judged(log, plan, found)
     worst = max(line["sampler/mismatch_rms"] for line in found)
     log.demand(worst < 1e-3, f"{plan.name}: sampler and trainer differ by {worst:.2g} nats (rms) at most")
+    return changes
+
+
+STUDENT = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
+"""The 97.5 % quantile of Student's t for the mean of so many."""
+
+
+def over_seeds(log: Log, plan: Plan, seeds: Sequence[int], changes: Sequence[dict[str, float]]) -> None:
+    """What several seeds say together."""
+    for name in changes[0] if len(changes) in STUDENT else ():
+        points = [change[name] for change in changes if name in change]
+        if len(points) != len(changes):
+            continue
+        mean, half = statistics.mean(points), STUDENT[len(points)] * statistics.stdev(points) / len(points) ** 0.5
+        words = (
+            f"{plan.name}, seeds {', '.join(map(str, seeds))}: success on {name} changed by {', '.join(f'{p:+.0f}' for p in points)} points"
+        )
+        log.say(f"- {words}; mean {mean:+.0f} (95 % interval over seeds {mean - half:+.0f} to {mean + half:+.0f})")
 
 
 def judged(log: Log, plan: Plan, found: list[dict[str, float]]) -> None:
@@ -282,15 +305,17 @@ def main() -> None:
     parser.add_argument("--log", type=Path, help="write what was measured to this page")
     parser.add_argument("--short", action="store_true", help="without learning and four devices")
     parser.add_argument(
-        "--stages", default="", help="of check, exactness, run, kill, devices; by default all (--short: check, exactness, kill)"
+        "--stages", default="", help="of check, exactness, sharing, run, kill, devices; by default all (--short: without run and devices)"
     )
     parser.add_argument("--arms", default=",".join(LEARNING), help="of the stage run: outcome, judge")
+    parser.add_argument("--seeds", default="11", help="of the stage run: 11,12,13 learns with each of these")
     parser.add_argument("--base", type=Path, help="a base made before")
     parser.add_argument("--cold", action="store_true", help="forget first what servers have compiled and left on disk")
     parser.add_argument("--keep", type=Path, help="work in this folder, and keep it")
     arguments = parser.parse_args()
-    usual = ["check", "exactness", *([] if arguments.short else ["run"]), "kill", *([] if arguments.short else ["devices"])]
+    usual = ["check", "exactness", "sharing", *([] if arguments.short else ["run"]), "kill", *([] if arguments.short else ["devices"])]
     stages = arguments.stages.split(",") if arguments.stages else usual
+    seeds = [int(seed) for seed in arguments.seeds.split(",")]
     arms = [LEARNING[name] for name in arguments.arms.split(",")] if "run" in stages else []
     folder = arguments.keep or Path(tempfile.mkdtemp(prefix="stepwell-remote-"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -316,8 +341,13 @@ def main() -> None:
             check(log, server, again=not arguments.short)
         for line, passed in compare(server.url, base, folder / "work" / "checkpoints") if "exactness" in stages else ():
             log.demand(passed, line)
+        if "sharing" in stages:
+            words, passed = share(server.url, base)
+            log.demand(passed, words)
         for plan in arms:
-            learning(log, server, folder, plan)
+            over_seeds(
+                log, plan, seeds, [learning(log, server, folder, replace(plan, name=f"{plan.name}-{seed}", seed=seed)) for seed in seeds]
+            )
         whole = uninterrupted(log, server, folder) if {"kill", "devices"} & set(stages) else []
         if whole and "kill" in stages:
             killed_run(log, server, folder, whole)
