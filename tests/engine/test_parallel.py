@@ -5,10 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -27,51 +25,48 @@ SMALL = (
 )
 
 
-def together(arguments: Sequence[str], cwd: Path) -> list[subprocess.CompletedProcess[str]]:
-    """Two processes, as a launcher starts them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    environment = {**os.environ, **shared, "PYTHONPATH": str(TESTS)}
-    started = [
-        subprocess.Popen(
-            [sys.executable, *arguments],
-            env={**environment, "RANK": str(number), "LOCAL_RANK": str(number)},
-            cwd=cwd,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(2)
-    ]
-    try:
-        said = [process.communicate(timeout=300) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    return [subprocess.CompletedProcess(arguments, process.returncode, *texts) for process, texts in zip(started, said, strict=True)]
+RESTLESS = (
+    *("engine.policy=lora", "reward.model=lora", "reward.reference=frozen", "loss.kl=k2", "loss.kl_coef=0.01", "loss.ratio=episode"),
+    *("loss.old_logprobs=trainer", "loss.epochs=2", "steps=1"),
+)
+ROUNDS = {
+    "contract-full": ["contract", "full"],
+    "contract-lora": ["contract", "lora"],
+    "begun": ["train", "smoke", *SMALL, "steps=1", "--run", "two"],
+    "resumed": ["train", "smoke", *SMALL, "--run", "two", "--resume"],
+    "restless": ["train", "smoke", *SMALL, *RESTLESS, "--run", "restless"],
+}
+
+
+@pytest.fixture(scope="module")
+def rounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which two processes have done all rounds, one after the other, and have left what they said."""
+    folder = tmp_path_factory.mktemp("rounds")
+    asked = [{"name": name, "cwd": str(folder), "arguments": arguments} for name, arguments in ROUNDS.items()]
+    (folder / "rounds.json").write_text(json.dumps(asked))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
+    driver = [sys.executable, str(Path(__file__).with_name("parallel_driver.py")), str(folder / "rounds.json")]
+    ran = subprocess.run(driver, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    return folder
+
+
+def told(rounds: Path, name: str) -> str:
+    """What the lead said, where both processes ended well."""
+    lead, follower = ((rounds / f"{name}-{number}.txt").read_text() for number in range(2))
+    assert lead.splitlines()[-1] == "0", lead[-2000:]
+    assert follower.splitlines()[-1] == "0", follower[-2000:]
+    return lead
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["full", "lora"])
-def test_the_contract_of_engines_holds_for_two_processes(kind: str, tmp_path: Path) -> None:
-    lead, follower = together([str(Path(__file__).with_name("in_parallel.py")), kind], tmp_path)
-    assert lead.returncode == 0, lead.stderr[-2000:]
-    assert follower.returncode == 0, follower.stderr[-2000:]
-    assert "all that the contract demands holds" in lead.stdout
+def test_the_contract_of_engines_holds_for_two_processes(kind: str, rounds: Path) -> None:
+    assert "all that the contract demands holds" in told(rounds, f"contract-{kind}")
 
 
 def alone(where: Path, *settings: str) -> Path:
     list(train(load("smoke", [*SMALL, *settings]), where / "run"))
-    return where / "run"
-
-
-def trained(where: Path, *settings: str, resume: bool = False) -> Path:
-    command = ["-c", "from stepwell.cli import main; main()", "train", "smoke", *SMALL, *settings, "--run", "run"]
-    where.mkdir(exist_ok=True)
-    for process in together([*command, "--resume"] if resume else command, where):
-        assert process.returncode == 0, process.stderr[-2000:]
     return where / "run"
 
 
@@ -101,18 +96,16 @@ def same(one: Path, two: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_on_two_processes_is_the_run_on_one_and_goes_on_after_a_stop(tmp_path: Path) -> None:
-    trained(tmp_path / "two", "steps=1")
-    same(alone(tmp_path / "one"), trained(tmp_path / "two", resume=True))
+def test_a_run_on_two_processes_is_the_run_on_one_and_goes_on_after_a_stop(rounds: Path, tmp_path: Path) -> None:
+    told(rounds, "begun")
+    told(rounds, "resumed")
+    same(alone(tmp_path), rounds / "two")
 
 
 @pytest.mark.slow
-def test_adapters_a_reference_and_a_loss_over_episodes_are_shared_out_too(tmp_path: Path) -> None:
-    settings = (
-        *("engine.policy=lora", "reward.model=lora", "reward.reference=frozen", "loss.kl=k2", "loss.kl_coef=0.01", "loss.ratio=episode"),
-        *("loss.old_logprobs=trainer", "loss.epochs=2", "steps=1"),
-    )
-    same(alone(tmp_path / "one", *settings), trained(tmp_path / "two", *settings))
+def test_adapters_a_reference_and_a_loss_over_episodes_are_shared_out_too(rounds: Path, tmp_path: Path) -> None:
+    told(rounds, "restless")
+    same(alone(tmp_path, *RESTLESS), rounds / "restless")
 
 
 def test_shares_are_even_and_leave_nothing_out() -> None:
