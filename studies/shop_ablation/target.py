@@ -4,7 +4,8 @@
     python studies/shop_ablation/target.py --table     # from what is there
     python studies/shop_ablation/target.py --start weak --seeds 53,54
 
-There are two starts: a clone for whom even the easiest tasks are hard (`weak`), and one with tasks on both sides of one half (`strong`).
+There are three starts: a clone for whom even the easiest tasks are hard (`weak`), one who succeeds in half of uniform tasks (`strong`), and
+one whose six turns are enough for easy tasks and too few for hard ones, so that most of uniform tasks fail (`short`).
 All runs of a seed begin with the same warm start and differ by the curriculum alone. One JSON a run under results/target/, with the
 success of every group that was played; a run that was killed is resumed. Legend: T steps, G groups of a step, W windows.
 """
@@ -57,7 +58,6 @@ SETTINGS = [
     "cloning.optimizer.lr=1e-2",
     "rollout.groups=16",
     "rollout.group_size=4",
-    "rollout.turns=9",
     "rollout.max_tokens=12",
     "reward={kind: outcome, pay: success}",
     "credit={kind: grpo}",
@@ -84,6 +84,7 @@ class Start(NamedTuple):
     haste: float
     cloning: int
     rate: float
+    turns: int = 9
 
     @property
     def settings(self) -> list[str]:
@@ -91,13 +92,14 @@ class Start(NamedTuple):
         haste = ", ".join(f"{option}: {self.haste}" for option in ("color", "scent", "flavor", "size", "pack", "power"))
         return [
             *(f"domain.difficulty={list(self.difficulty)}", f"domain.expert_haste={{{haste}}}"),
-            *(f"cloning.steps={self.cloning}", f"optimizer.lr={self.rate}"),
+            *(f"cloning.steps={self.cloning}", f"optimizer.lr={self.rate}", f"rollout.turns={self.turns}"),
         ]
 
 
 STARTS = {
     "weak": Start(".", "50,51,52", (0.0, 0.5), 0.25, 450, 1e-3),
     "strong": Start("strong", "55,56,57", (0.0, 0.8), 0.15, 1200, 5e-4),
+    "short": Start("short", "58,59,60", (0.0, 1.0), 0.15, 1200, 5e-4, turns=6),
 }
 WEAK = STARTS["weak"]
 _COLOURS = {"uniform": "#9D755D", "entropy": "#4C78A8", "zone": "#F58518"}
@@ -290,7 +292,7 @@ def main() -> None:
     """Runs what is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", action="store_true", help="table and picture of what is there, run nothing")
-    parser.add_argument("--start", choices=tuple(STARTS), action="append", help="by default both")
+    parser.add_argument("--start", choices=tuple(STARTS), action="append", help="by default all")
     parser.add_argument("--seeds", help="by default those that are reported")
     parser.add_argument(
         "--runs", type=Path, default=Path(tempfile.gettempdir()) / "stepwell-study-shop-target", help="where run folders go"

@@ -29,7 +29,7 @@ def study() -> ModuleType:
     return made
 
 
-@pytest.mark.parametrize(("world", "domain"), [("singles", ShopConfig), ("baskets", BasketConfig)])
+@pytest.mark.parametrize(("world", "domain"), [("singles", ShopConfig), ("baskets", BasketConfig), ("baskets_hasty", BasketConfig)])
 def test_the_variants_have_the_ideas_that_they_are_named_after(study: ModuleType, world: str, domain: type, tmp_path: Path) -> None:
     configs = {variant.name: variant.config for variant in study.plan_of(world, [40], tmp_path).variants}
     assert list(configs)[-3:] == ["rloo", "gigpo", "oracle"] and len(configs) == 9
@@ -53,6 +53,13 @@ def test_the_variants_have_the_ideas_that_they_are_named_after(study: ModuleType
 def test_the_preset_shop_is_what_the_study_of_single_products_runs(study: ModuleType, tmp_path: Path) -> None:
     """So that `stepwell ablate shop --seeds 50,51,52,53,54` repeats its six variants."""
     assert load("shop", ["name=singles"]) == study.plan_of("singles", [0], tmp_path).base
+
+
+def test_demonstrations_of_interrupted_tasks_are_without_the_habit(study: ModuleType, tmp_path: Path) -> None:
+    for world in ("singles", "baskets"):
+        plan = study.plan_of(world, [40], tmp_path, ["full", "vanilla_grpo"])
+        whole, plain = (study.demonstrated(variant.config, 60) for variant in plan.variants)
+        assert 0.25 < plain < 0.7 and plain + 0.1 < whole < 0.95, (world, plain, whole)
 
 
 def test_the_seeds_that_are_reported_chose_no_setting(study: ModuleType) -> None:
@@ -97,7 +104,7 @@ def test_the_table_is_of_kept_runs_and_the_strongest_baseline(study: ModuleType,
     assert "| `full` | 2 | 0.0 | 80.0 (" in text and "| +40.0 (" in text and "| 0.75 |" in text
     assert "20 points above `rloo`, the strongest; measured +20.0 points" in text
     assert "a third of the episodes of `rloo`; measured 1.80 times fewer (1.80 to 1.80)" in text
-    assert "the two begin at 0.0 % and 0.0 % on validation tasks" in text
+    assert "the two begin at 0.0 % and 0.0 % on validation tasks, behind demonstrations of which" in text
     assert "`full` less `no_step_rewards`, all else equal: +5.0 points" in text
     assert "`oracle` less `no_step_rewards`, all else equal: +15.0 points" in text
     assert (tmp_path / "singles" / "report.md").exists() and (tmp_path / "singles" / "plots" / "curves.png").exists()

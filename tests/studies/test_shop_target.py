@@ -41,6 +41,7 @@ def test_runs_differ_by_the_curriculum_alone(target: ModuleType) -> None:
     assert not seeds & {0, 1, 3, 4, *range(6, 25), 40}, "seeds that chose settings"
     strong = target.config_of("zone", 3, target.STARTS["strong"])
     assert (strong.cloning.steps, strong.domain.expert_haste["size"], strong.optimizer.lr) == (1200, 0.15, 5e-4)
+    assert [target.config_of("zone", 3, start).rollout.turns for start in target.STARTS.values()] == [9, 9, 6]
 
 
 def test_windows_in_the_zone_by_hand(target: ModuleType) -> None:
