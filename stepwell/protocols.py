@@ -109,7 +109,8 @@ class Policy(Protocol):
         Args:
             contexts: Token ids that the model sees, each [L].
             sampling: One for each context (token limits may differ; temperature and stop strings must agree).
-            seeds: One for each context; a row's tokens depend on its own seed, not on its neighbours.
+            seeds: One for each context; a row's tokens depend on its own seed, not on its neighbours (but see
+                `ServerKind.samples_follow` for servers of which that is not known).
         """
         ...
 
