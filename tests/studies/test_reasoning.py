@@ -31,15 +31,15 @@ from stepwell.types import Action, Ending, EndingKind, Episode, Group, Scored, S
 @pytest.mark.parametrize("arm", ARMS)
 def test_every_arm_is_a_config_that_differs_from_the_preset_by_what_it_says(arm: str) -> None:
     config = stepwell.load("reasoning", arm_settings(arm, 50, Scale(), model="model", labels="labels.jsonl"))
-    assert (config.seed, config.steps, config.engine.kind) == (50, 0 if arm == "start" else Scale().steps, "local")
+    assert (config.seed, config.steps, config.engine.kind) == (50, 0 if arm.startswith("start") else Scale().steps, "local")
     cloned = config.cloning.steps * config.cloning.batch
     judge = stepwell.load("reasoning", arm_settings("repirl", 50, Scale(), model="model", labels="labels.jsonl"))
     shown = judge.steps * judge.reward.batch  # type: ignore[union-attr]
     assert cloned == (shown if arm.startswith("rloo_cloned") else 0), "as many demonstrations as rePIRL's judge is shown"
     assert config.domain.expert_slips == 0.0, "none of those has a slip"  # type: ignore[union-attr]
     assert (config.domain.difficulty[0] >= 0.5) == arm.endswith("_hard")  # type: ignore[union-attr]
-    outcome_only = {"start", "rloo", "rloo_cloned", "rloo_hard", "rloo_cloned_hard", "grpo", "grpo_kl", "prl"}
-    assert (config.reward.kind == "outcome") == (arm in outcome_only)
+    outcome_only = {"start", "rloo", "rloo_cloned", "grpo", "grpo_kl", "prl"}
+    assert (config.reward.kind == "outcome") == (arm.removesuffix("_hard") in outcome_only)
     assert stepwell.load("reasoning", base_settings(Scale())).cloning.steps == Scale().clone
 
 

@@ -15,6 +15,22 @@ from stepwell.types import Floats
 __all__ = ["Claim", "claims", "decided"]
 
 Verdict = Literal["held", "not held", "undecided"]
+_FIVE_POINTS = {
+    ("repirl", "rloo"): "rePIRL is at least 5 points above RLOO, by an interval without 0 (pass@1)",
+    ("truth", "rloo"): "Step rewards of the checker itself are at least 5 points above RLOO, by an interval without 0 (pass@1)",
+    ("labelled", "rloo"): "A judge from labelled steps is at least 5 points above RLOO, by an interval without 0 (pass@1)",
+}
+_HIGHER = {
+    ("prime", "rloo"): "PRIME is above RLOO (pass@1)",
+    ("montecarlo", "rloo"): "Monte Carlo step rewards are above RLOO (pass@1)",
+    ("repirl", "rloo_cloned"): "rePIRL is above RLOO that has first imitated as many demonstrations as rePIRL's judge sees (pass@1)",
+    ("rloo_cloned", "rloo"): "That RLOO is above RLOO without them (pass@1)",
+}
+_HARD = {
+    ("repirl_hard", "rloo_hard"): "On hard tasks rePIRL ends above RLOO (pass@1)",
+    ("truth_hard", "rloo_hard"): "On hard tasks step rewards of the checker end above RLOO (pass@1)",
+    ("labelled_hard", "rloo_hard"): "On hard tasks a judge from labelled steps ends above RLOO (pass@1)",
+}
 
 
 class Claim(NamedTuple):
@@ -40,15 +56,15 @@ def decided(interval: Interval, least: float) -> Verdict:
 def claims(arms: Mapping[str, Arm]) -> list[Claim]:
     """All claims of whose arms there are runs; one seed decides nothing."""
     made: list[tuple[tuple[str, ...], Callable[[Mapping[str, Arm], Sequence[int]], Claim]]] = [
-        (("repirl", "rloo"), _over_rloo),
-        (("repirl", "rloo_cloned"), _over_cloned),
+        *((pair, _above_by_five(*pair, said)) for pair, said in _FIVE_POINTS.items()),
+        *((pair, _above(*pair, 1, said)) for pair, said in _HIGHER.items()),
         (("prm_only", "rloo"), _prm_only),
-        *([(("prm_only", "rloo"), _prm_only_gain)] if "start" in arms else []),
+        *([(("prm_only", "rloo"), _prm_only_gain), (("certainty",), _certainty)] if "start" in arms else []),
         (("repirl",), _best_of_n),
         (("repirl",), _weighted),
-        (("prl", "grpo_kl"), _pass_at_16),
-        (("prl", "grpo_kl"), _pass_at_1),
-        (("repirl_hard", "rloo_hard"), _hard_end),
+        *((("prl", "grpo_kl"), _above("prl", "grpo_kl", k, f"PRL has a higher pass@{k} than GRPO with a KL loss")) for k in (16, 4, 1)),
+        (("prl_hard", "grpo_kl_hard"), _above("prl_hard", "grpo_kl_hard", 16, "The same on hard tasks, pass@16")),
+        *((pair, _above(*pair, 1, said)) for pair, said in _HARD.items()),
         (("repirl_hard", "rloo_hard"), _hard_area),
         (("repirl", "rloo"), _time),
     ]
@@ -69,15 +85,20 @@ def _difference(arms: Mapping[str, Arm], one: str, other: str, k: int, seeds: Se
     return over(arms[one].success(k, seeds) - arms[other].success(k, seeds))
 
 
-def _over_rloo(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
-    gap = _difference(arms, "repirl", "rloo", 1, seeds)
-    return Claim("rePIRL is at least 5 points above RLOO, by an interval without 0 (pass@1)", _points(gap), len(seeds), _five_points(gap))
+def _above_by_five(one: str, other: str, said: str) -> Callable[[Mapping[str, Arm], Sequence[int]], Claim]:
+    def claim(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
+        gap = _difference(arms, one, other, 1, seeds)
+        return Claim(said, _points(gap), len(seeds), _five_points(gap))
+
+    return claim
 
 
-def _over_cloned(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
-    gap = _difference(arms, "repirl", "rloo_cloned", 1, seeds)
-    said = "rePIRL is above RLOO that has first imitated as many demonstrations as rePIRL's judge sees (pass@1)"
-    return Claim(said, _points(gap), len(seeds), _above_0(gap))
+def _above(one: str, other: str, k: int, said: str) -> Callable[[Mapping[str, Arm], Sequence[int]], Claim]:
+    def claim(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
+        gap = _difference(arms, one, other, k, seeds)
+        return Claim(said, _points(gap), len(seeds), _above_0(gap))
+
+    return claim
 
 
 def _five_points(gap: Interval) -> Verdict:
@@ -92,10 +113,21 @@ def _prm_only(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
 
 def _prm_only_gain(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
     """The start has a share of any success, so that 95 % of a success may be no gain at all."""
-    start = np.mean(arms["start"].success(1, sorted(arms["start"].runs)), axis=0)
+    start = _start(arms)
     share = ratio(arms["prm_only"].success(1, seeds) - start, arms["rloo"].success(1, seeds) - start)
     found = f"{100 * share.mean:.0f} % [{100 * share.low:.0f}, {100 * share.high:.0f}]"
     return Claim("The same of what RLOO gained over the start", found, len(seeds), decided(share, 0.95))
+
+
+def _start(arms: Mapping[str, Arm]) -> Floats:
+    """pass@1 of the policy that all runs begin as. [K]"""
+    found: Floats = np.mean(arms["start"].success(1, sorted(arms["start"].runs)), axis=0)
+    return found
+
+
+def _certainty(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
+    gap = over(arms["certainty"].success(1, seeds) - _start(arms))
+    return Claim("Paid for being certain alone, the policy ends above the start (pass@1)", _points(gap), len(seeds), _above_0(gap))
 
 
 def _best_of_n(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
@@ -112,21 +144,6 @@ def _search(arm: Arm, seeds: Sequence[int], rule: str, said: str) -> Claim:
     found = "; ".join(f"n={n}: {_points(gap)}" for n, gap in gaps.items())
     verdict: Verdict = "held" if above else "not held" if below else "undecided"
     return Claim(said, found, len(seeds), verdict)
-
-
-def _pass_at_16(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
-    gap = _difference(arms, "prl", "grpo_kl", 16, seeds)
-    return Claim("PRL has a higher pass@16 than GRPO with a KL loss", _points(gap), len(seeds), _above_0(gap))
-
-
-def _pass_at_1(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
-    gap = _difference(arms, "prl", "grpo_kl", 1, seeds)
-    return Claim("PRL has a higher pass@1 than GRPO with a KL loss", _points(gap), len(seeds), _above_0(gap))
-
-
-def _hard_end(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
-    gap = _difference(arms, "repirl_hard", "rloo_hard", 1, seeds)
-    return Claim("On hard tasks rePIRL ends above RLOO (pass@1)", _points(gap), len(seeds), _above_0(gap))
 
 
 def _hard_area(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:

@@ -10,8 +10,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from chains.claims import claims
-from chains.plan import ARMS, SEARCHED, SIZES
+from chains.measure import AGGREGATES
+from chains.plan import ARMS, GRID, SEARCHED, SIZES
 from chains.results import Arm, over, read_arms
+from chains.tuning import choice, read_grid
 from stepwell.evaluation.intervals import Interval
 from stepwell.types import Floats
 
@@ -19,8 +21,10 @@ __all__ = ["write_report"]
 
 _SHOWN = {
     "rloo": "black",
+    "truth": "tab:purple",
     "repirl": "tab:blue",
     "rloo_cloned": "tab:green",
+    "prime": "tab:brown",
     "prm_only": "tab:cyan",
     "prl": "tab:orange",
     "grpo_kl": "tab:gray",
@@ -34,7 +38,7 @@ def write_report(here: Path) -> None:
     if not arms:
         return
     arms = {name: arms[name] for name in ARMS if name in arms}
-    parts = [_claim_lines(arms), _arm_lines(arms), _judge_lines(arms), _search_lines(arms)]
+    parts = [_claim_lines(arms), _arm_lines(arms), _judge_lines(arms), _search_lines(arms), _grid_lines(here / "results" / "tuning")]
     (here / "table.md").write_text("\n\n".join("\n".join(part) for part in parts if part) + "\n")
     (here / "plots").mkdir(exist_ok=True)
     _curves(arms, here / "plots" / "curves.png")
@@ -94,9 +98,29 @@ def _search_lines(arms: Mapping[str, Arm]) -> list[str]:
     for name in (name for name in SEARCHED if name in arms):
         arm, seeds = arms[name], sorted(arms[name].runs)
         rows = {rule: [arm.chosen(rule, n, seeds) for n in SIZES] for rule in ("best_of_n", "weighted", "group", "majority")}
+        if all("best_by" in arm.runs[seed]["test"] for seed in seeds):
+            others = {how: f"best_of_n, {how}" for how in AGGREGATES if how != "mean"} | {"lot": "best_of_n by lot"}
+            rows |= {said: [arm.best_by(how, n, seeds) for n in SIZES] for how, said in others.items()}
         rows["a perfect judge"] = [arm.success(n, seeds) for n in SIZES]
         lines += [f"| {name} | {rule} | {' | '.join(_percent(over(one)) for one in found)} |" for rule, found in rows.items()]
     return lines if len(lines) > 2 else []
+
+
+def _grid_lines(folder: Path) -> list[str]:
+    """What was tried on tuning seeds, and what was chosen."""
+    lines = ["| arm | tried, on top of the arm's settings | pass@1 on validation tasks, by seed | mean | chosen |", "|---|---|---|---|---|"]
+    for arm, tried in sorted(read_grid(folder).items(), key=lambda one: _place(one[0])):
+        for one in tried:
+            by_seed = ", ".join(
+                f"{100 * np.mean(run['test']['wins']) / run['test']['attempts']:.1f}" for _, run in sorted(one.runs.items())
+            )
+            mark = "yes" if one.number == choice(tried).number else ""
+            lines.append(f"| {arm} | `{' '.join(one.settings)}` | {by_seed} | {100 * one.success:.1f} | {mark} |")
+    return lines if len(lines) > 2 else []
+
+
+def _place(arm: str) -> int:
+    return list(GRID).index(arm) if arm in GRID else len(GRID)
 
 
 def _percent(interval: Interval) -> str:

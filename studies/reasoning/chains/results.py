@@ -43,6 +43,12 @@ class Arm:
         """How often the rule is right with n candidates. [R, K]"""
         return np.array([self.runs[seed]["test"]["chosen"][method][str(n)] for seed in seeds])
 
+    def best_by(self, how: str, n: int, seeds: Sequence[int]) -> Floats:
+        """How often best of n is right with step rewards put together so. [R, K]"""
+        if how == "mean":
+            return self.chosen("best_of_n", n, seeds)
+        return np.array([self.runs[seed]["test"]["best_by"][how][str(n)] for seed in seeds])
+
     def curve(self, name: str, seeds: Sequence[int]) -> Floats:
         """A metric of each step of training; NaN where there is none. [R, step]"""
         return np.array([self.runs[seed]["curve"][name] for seed in seeds], np.float64)

@@ -19,7 +19,10 @@ from stepwell.types import JSON, Task
 
 __all__ = ["base", "labelled_task", "labels", "one"]
 
-_KEPT = ("policy/entropy", "policy/kl_ref", "judge/fresh_pair_accuracy", "judge/ess", "rollout/drawn_groups")
+_KEPT = (
+    *("policy/entropy", "policy/kl_ref", "judge/fresh_pair_accuracy", "judge/ess", "rollout/drawn_groups"),
+    *("rollout/turns", "rollout/turn_limit", "credit/return"),
+)
 
 
 def base(runs: Path, scale: Scale) -> Path:
@@ -75,7 +78,7 @@ def _labelled(domain: ReasoningDomain, number: int) -> dict[str, JSON]:
 
 
 def one(arm: str, seed: int, scale: Scale, runs: Path, extra: Sequence[str] = (), split: str = "test") -> dict[str, JSON]:
-    """Trains and measures; `extra` are settings that are tried on tuning seeds, on the validation tasks."""
+    """Trains and measures; `extra` are settings on top of the arm's: those that were chosen, or are tried on validation tasks."""
     model, file = base(runs, scale), labels(runs, scale)
     settings = [*arm_settings(arm, seed, scale, model=str(model), labels=str(file)), *extra]
     built = build(stepwell.load("reasoning", settings))
