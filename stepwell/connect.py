@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,9 +124,14 @@ def connect(config: RemoteEngineConfig) -> Connection:
     def service(url: str) -> Service:
         return open_service(config, Web(url, config.key_name, config.plain_http))
 
-    first = service(config.url)
-    judges = first if config.judge_url in (None, config.url) else service(str(config.judge_url))
-    return Connection(first, judges, _tokenizer(config), _max_length(config, first))
+    with ExitStack() as opened:  # A session that nothing comes of is ended.
+        first = opened.enter_context(closing(service(config.url)))
+        judges = first
+        if config.judge_url not in (None, config.url):
+            judges = opened.enter_context(closing(service(str(config.judge_url))))
+        found = Connection(first, judges, _tokenizer(config), _max_length(config, first))
+        opened.pop_all()
+    return found
 
 
 def open_service(config: RemoteEngineConfig, web: Web) -> Service:
@@ -148,10 +154,8 @@ def open_service(config: RemoteEngineConfig, web: Web) -> Service:
             f"engine.server is auto, and the server at {web.url} is of no kind that is known by its address or API; say which: "
             f"{', '.join(SERVERS)}. What it computes is shown by: stepwell engine check {web.url} --server KIND"
         )
-    first = TinkerService(web, server_kind(kinds[0]), config.model, patience)
-    trainee = first.create(1, 0)
-    found = measure_reduction(trainee, range(5)).reduction
-    trainee.close()
+    with closing(TinkerService(web, server_kind(kinds[0]), config.model, patience)) as first, closing(first.create(1, 0)) as trainee:
+        found = measure_reduction(trainee, range(5)).reduction
     fitting = [kind for kind in kinds if server_kind(kind).dialect.reduction == found]
     if not fitting:
         raise CapabilityError(
@@ -212,8 +216,12 @@ def _max_length(config: RemoteEngineConfig, service: Service) -> int:
 def remote_engine(config: Config, found: Connection, text: Text) -> RemoteEngine:
     """The engine on these servers, once it is known that they can do what the config asks, with words that the base knows."""
     problems = [line for service in (found.service, found.judges) for line in unclipped(config, service.kind)]
-    if problems:
-        raise CapabilityError("\n".join(dict.fromkeys(problems)))
-    engine = found.engine(text, config.seed)
-    engine.check_vocabulary(len(found.tokenizer))
+    with ExitStack() as refused:
+        for service in {id(one): one for one in (found.service, found.judges)}.values():
+            refused.callback(service.close)
+        if problems:
+            raise CapabilityError("\n".join(dict.fromkeys(problems)))
+        engine = found.engine(text, config.seed)
+        engine.check_vocabulary(len(found.tokenizer))
+        refused.pop_all()
     return engine

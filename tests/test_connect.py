@@ -12,8 +12,10 @@ pytest.importorskip("tinker", reason="the extra `remote` is not installed")
 from stepwell.build import build
 from stepwell.config import RemoteEngineConfig
 from stepwell.configure import load, parse
-from stepwell.connect import check_carried, connect, open_service
+from stepwell.connect import check_carried, connect, open_service, remote_engine
+from stepwell.engine.local import Text
 from stepwell.engine.servers import SERVERS
+from stepwell.engine.tinker_api import TinkerService
 from stepwell.engine.tiny import TinySpec, tiny_model, word_tokenizer
 from stepwell.engine.web import Web
 from stepwell.errors import CapabilityError, ConfigError
@@ -71,17 +73,43 @@ def base_folder(path: Path, words: str) -> Path:
     return path
 
 
-def test_another_tokenizer_is_found_before_training(tmp_path: Path) -> None:
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> list[TinkerService]:
+    """Services whose session has been ended, in order."""
+    made: list[TinkerService] = []
+    close = TinkerService.close
+
+    def noted(service: TinkerService) -> None:
+        made.append(service)
+        close(service)
+
+    monkeypatch.setattr(TinkerService, "close", noted)
+    return made
+
+
+def test_another_tokenizer_is_found_before_training(tmp_path: Path, closed: list[TinkerService]) -> None:
     base, other = base_folder(tmp_path / "base", "one two three"), base_folder(tmp_path / "other", "four five")
     with Wire(base=str(base)) as wire:
         tree = {"kind": "remote", "url": wire.url, "model": str(base), "tokenizer": str(other), "server": "skyrl-megatron"}
         with pytest.raises(ConfigError, match=r"engine.tokenizer is .*other, whose \d+ tokens are not the \d+ of .*base"):
             connect(RemoteEngineConfig.model_validate(tree))
+        assert len(closed) == 1, "no session is left open"
         found = connect(RemoteEngineConfig.model_validate({**tree, "tokenizer": None}))
-        assert found.max_length == 16384
+        assert found.max_length == 16384 and len(closed) == 1
         found.service.close()
         with pytest.raises(ConfigError, match=r"engine.max_length is 99999, and .* takes 16384 tokens at most"):
             connect(RemoteEngineConfig.model_validate({**tree, "tokenizer": None, "max_length": 99999}))
+        assert len(closed) == 3
+
+
+def test_an_engine_that_is_refused_leaves_no_session_open(tmp_path: Path, closed: list[TinkerService]) -> None:
+    base = base_folder(tmp_path / "base", "one two three")
+    with Wire(base=str(base)) as wire:
+        engine = {"kind": "remote", "url": wire.url, "model": str(base), "server": "skyrl-jax"}
+        found = connect(RemoteEngineConfig.model_validate(engine))
+        with pytest.raises(CapabilityError, match=r"optimizer\.max_grad_norm"):
+            remote_engine(parse({**TREE, "engine": engine}), found, Text(found.tokenizer.decode, frozenset({0})))
+        assert closed == [found.service]
 
 
 def test_a_server_of_an_unknown_kind_must_be_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -48,13 +49,13 @@ def check(
     from stepwell.engine.check import Bench, failed
     from stepwell.engine.check import check as ask
 
-    service = _service(engine, server, model, key_name, plain_http)
     findings: list[Finding] = []
-    far = service.url.startswith("http") and service.kind.models is None
-    for finding in ask(Bench(service, rank=rank, tolerance=tolerance, together=together if far else 1)):
-        findings.append(finding)
-        if not json:
-            note(f"{_mark(finding)} {finding.check}")
+    with closing(_service(engine, server, model, key_name, plain_http)) as service:
+        far = service.url.startswith("http") and service.kind.models is None
+        for finding in ask(Bench(service, rank=rank, tolerance=tolerance, together=together if far else 1)):
+            findings.append(finding)
+            if not json:
+                note(f"{_mark(finding)} {finding.check}")
     wrong = failed(findings)
     if json:
         rows: list[JSON] = [dict(finding._asdict()) for finding in findings]
