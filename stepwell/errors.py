@@ -37,6 +37,7 @@ __all__ = [
     "StaleWeightsError",
     "StepwellError",
     "nearest",
+    "sentence",
 ]
 
 
@@ -108,3 +109,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}Known: {', '.join(names)}"
+
+
+def sentence(text: str) -> str:
+    """The text with a capital letter at its beginning, where who is spoken of begins it.
+
+    >>> sentence("the judge of runs/a says nothing.")
+    'The judge of runs/a says nothing.'
+    """
+    return text[:1].upper() + text[1:]

@@ -25,14 +25,14 @@ from stepwell.config import (
     SoftQConfig,
     each_judge,
 )
-from stepwell.configure import COMPUTING, check_overrides, dump, parse
+from stepwell.configure import COMPUTING, check_overrides, dump, parse, read_run
 from stepwell.domains import build_domain
 from stepwell.engine.export import load_weights
 from stepwell.engine.local import LocalModel
-from stepwell.errors import ConfigError, RunError
+from stepwell.errors import ConfigError, RunError, sentence
 from stepwell.protocols import ProcessReward, RewardLearner
 from stepwell.reading import Nowhere, reading_world
-from stepwell.runfolder import Which, find_checkpoint, read_config
+from stepwell.runfolder import Which, find_checkpoint
 from stepwell.speaking import build_speaker, policy_spec
 from stepwell.world import World
 
@@ -64,7 +64,8 @@ class Opened(NamedTuple):
         found = {judge.separator for judge in each_judge(self.config.reward).values() if isinstance(judge, LabelledConfig)}
         if len(found) > 1:
             raise RunError(
-                f"{self.origin} is several, taught with different ends of steps, {sorted(found)}; say which: a separator of yours."
+                f"{sentence(self.origin)} is several, taught with different ends of steps, {sorted(found)}; say which: a separator of "
+                "yours."
             )
         return next(iter(found), None)
 
@@ -82,7 +83,7 @@ def opened(run: Path, make: Make, overrides: Sequence[str] = (), *, checkpoint: 
         RunError: The folder holds no run, no such checkpoint, or no judge; or one that reads no text.
         ConfigError: A setting that cannot be changed here.
     """
-    trained = parse(read_config(run))
+    trained = read_run(run)
     for setting, judge in each_judge(trained.reward).items():
         check_reads(judge, setting, str(run))
     found = find_checkpoint(run, checkpoint)
@@ -116,8 +117,8 @@ def check_place(found: Opened, config: Config, what: str, go: str) -> None:
     own, other = _place(config), _place(found.config)
     if own != other and not isinstance(found.world.domain, Nowhere):
         raise ConfigError(
-            f"{found.origin} learnt in {other}, and {what} {own}, where its numbers mean nothing. Name a judge that learnt in {own}, or "
-            f"{go} in {other}."
+            f"{sentence(found.origin)} learnt in {other}, and {what} {own}, where its numbers mean nothing. Name a judge that learnt in "
+            f"{own}, or {go} in {other}."
         )
 
 

@@ -20,7 +20,7 @@ from typing import Literal
 
 from stepwell.credit import Segment, by_turn
 from stepwell.engine.batch import parts_of
-from stepwell.errors import ConfigError, RunError
+from stepwell.errors import ConfigError, RunError, sentence
 from stepwell.evaluation.aggregate import Aggregate, of_steps
 from stepwell.protocols import ProcessReward
 from stepwell.searching.steps import as_turns
@@ -87,9 +87,9 @@ class Judge:
         """
         how = wanted or FITTING[self.says]
         if how in ("product", "log_odds") and not self.probability:
+            others = ", ".join(dict.fromkeys((FITTING[self.says], "sum", "mean", "min", "last")))
             raise ConfigError(
-                f"The aggregate {how} needs probabilities, and {self.origin} says rewards without bounds; use {FITTING[self.says]}, sum, "
-                "mean, min or last."
+                f"The aggregate {how} needs probabilities, and {self.origin} says rewards without bounds; use one of {others}."
             )
         return how
 
@@ -107,8 +107,8 @@ class Judge:
         found = self.scores_so_far(episodes, how)
         if found and all(one is None for one in found):
             raise RunError(
-                f"{self.origin} says no number about any of {len(episodes)} candidates, so that none can be chosen; use a judge of steps "
-                "such as these, a longer rollout.context for it, or --method majority, which needs none."
+                f"{sentence(self.origin)} says no number about any of {len(episodes)} candidates, so that none can be chosen; use a judge "
+                "of steps such as these, a longer rollout.context for it, or --method majority, which needs none."
             )
         return found
 

@@ -18,15 +18,15 @@ from stepwell.config import (
     TemporalConfig,
     TrainedConfig,
 )
-from stepwell.configure import parse
+from stepwell.configure import read_run
 from stepwell.credit import Segment, by_turn
 from stepwell.envs.interrupt import Interrupted
 from stepwell.envs.reasoning import ReasoningDomain
-from stepwell.errors import ConfigError
+from stepwell.errors import ConfigError, sentence
 from stepwell.judging import reward_of
 from stepwell.opening import Opened, check_place, opened
 from stepwell.rewards.retold import Retelling, RetoldReward
-from stepwell.runfolder import Which, read_config
+from stepwell.runfolder import Which
 from stepwell.searching.judge import Counted, Judge, Says
 from stepwell.searching.oracle import Oracle
 from stepwell.searching.steps import by_separator
@@ -104,8 +104,8 @@ def _check_words(found: Opened, starts: Sequence[str]) -> None:
         for word in start.split():
             if unknown in tokenizer.encode(word, add_special_tokens=False):
                 raise ConfigError(
-                    f"{found.origin} has a tokenizer without the word {word[:40]!r}, which stands in a task: it would judge what it cannot "
-                    "read. Name a judge with a tokenizer that knows it, such as one on the same base as the model."
+                    f"{sentence(found.origin)} has a tokenizer without the word {word[:40]!r}, which stands in a task: it would judge what "
+                    "it cannot read. Name a judge with a tokenizer that knows it, such as one on the same base as the model."
                 )
 
 
@@ -118,7 +118,7 @@ def _says(reward: RewardConfig) -> tuple[Says, bool]:
     if isinstance(reward, SoftQConfig):
         return ("value" if reward.form == "value" else "change"), False
     if isinstance(reward, TrainedConfig):
-        return _says(parse(read_config(Path(reward.run))).reward)
+        return _says(read_run(Path(reward.run)).reward)
     return ("change" if isinstance(reward, ImplicitConfig) else "reward"), False
 
 

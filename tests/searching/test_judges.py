@@ -101,7 +101,7 @@ def test_a_judge_of_another_domain_is_refused(trained: Run) -> None:
     run = trained("reward.kind=implicit")
     model = scribe()
     elsewhere = model._replace(config=load("smoke", []))
-    with pytest.raises(ConfigError, match=r"learnt in reasoning \(arithmetic\), and the candidates are of shop"):
+    with pytest.raises(ConfigError, match=r"^The judge of .* learnt in reasoning \(arithmetic\), and the candidates are of shop"):
         judge_of(run, elsewhere, starts(model))
     other = load("smoke", ["domain.kind=reasoning", "domain.task=words"])
     with pytest.raises(ConfigError, match=r"the candidates are of reasoning \(words\)"):
