@@ -80,9 +80,11 @@ class Plan:
         """Writes ablation.json, or checks it; variants that the folder did not know are added.
 
         Raises:
-            RunError: The folder is of another config, or knows a variant of this name that is another.
+            RunError: The folder is a run's, or of another config, or knows a variant of this name that is another.
         """
         path = self.out / "ablation.json"
+        if not path.exists() and (self.out / "config.yaml").exists():
+            raise RunError(f"{self.out} holds a run, and an ablation has a folder of its own; choose another.")
         known = read_json(path) if path.exists() else {"base": dump(self.base), "variants": {}}
         _check_same(self.out, "", known["base"], dump(self.base))
         variants = known["variants"]

@@ -203,6 +203,15 @@ def test_bad_input_is_a_sentence_and_runs_nothing(tmp_path: Path, arguments: lis
     assert not (tmp_path / "new" / "ablation.json").exists()
 
 
+def test_the_folder_of_a_run_is_left_as_it_is(tmp_path: Path) -> None:
+    for name in ("config.yaml", "report.md"):
+        (tmp_path / name).write_text("mine")
+    plan = mini_plan(tmp_path, ["full"])
+    with pytest.raises(RunError, match="holds a run, and an ablation has a folder of its own"):
+        running.run_all(plan, jobs=1)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "report.md", ".lock"}
+
+
 def test_who_is_told_to_end_says_the_whole_command_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
