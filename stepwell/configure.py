@@ -27,8 +27,9 @@ from stepwell.config import (
 )
 from stepwell.errors import ConfigError, nearest
 from stepwell.presets import PRESETS, preset
+from stepwell.runfolder import read_config
 
-__all__ = ["COMPUTING", "check_overrides", "dump", "load", "load_domain", "parse", "setting_of"]
+__all__ = ["COMPUTING", "check_overrides", "dump", "load", "load_domain", "parse", "read_run", "setting_of"]
 
 Tree = dict[str, Any]
 _COMPUTING = (
@@ -94,6 +95,20 @@ def parse(tree: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
         return Config.model_validate({name: _with_kind(name, section) for name, section in tree.items()})
     except ValidationError as error:
         raise ConfigError(_sentences(error, ())) from None
+
+
+def read_run(run: Path) -> Config:
+    """The config of the run in the folder.
+
+    Raises:
+        RunError: There is none, or it cannot be read.
+        ConfigError: It was cut, changed by hand or written by another version; names the file.
+    """
+    tree = read_config(run)
+    try:
+        return parse(tree)
+    except ConfigError as error:
+        raise ConfigError("\n".join(f"{run / 'config.yaml'}: {line}" for line in str(error).splitlines())) from None
 
 
 def _with_kind(name: str, section: Any) -> Any:
@@ -236,6 +251,8 @@ def _sentence(details: ErrorDetails, prefix: tuple[str, ...]) -> str:
     if kind == "literal_error":
         allowed = [choice.strip(" '") for choice in str(context.get("expected", "")).replace(" or ", ",").split(",")]
         return f"{key} is {got!r}; {nearest(str(got), allowed)}."
+    if kind == "tuple_type":
+        return f"{key} is {got!r}; it should be a list in square brackets, its parts separated by commas."
     if kind == "dict_type":
         return f"{key} is {got!r}; it should say what for, such as {key}.NAME={got}."
     if kind == "string_pattern_mismatch" and path[-1] == "kind":

@@ -7,12 +7,12 @@ from pathlib import Path
 import yaml
 
 from stepwell.config import Config, InverseConfig, LocalEngineConfig
-from stepwell.configure import dump, parse
+from stepwell.configure import dump, parse, read_run
 from stepwell.engine.export import load_weights
 from stepwell.engine.local import LocalModel
 from stepwell.errors import ConfigError, RunError
 from stepwell.protocols import RewardLearner
-from stepwell.runfolder import find_checkpoint, read_config
+from stepwell.runfolder import find_checkpoint
 
 __all__ = ["check_start", "go_on_from"]
 
@@ -31,7 +31,7 @@ def check_start(config: Config, reward: InverseConfig, run: Path) -> None:
         ConfigError: The run has a judge of another kind or form, or the policy begins as something else.
         RunError: The folder holds no run, or no checkpoint with a judge.
     """
-    trained = parse(read_config(run))
+    trained = read_run(run)
     before = trained.reward
     if not isinstance(before, InverseConfig):
         raise ConfigError(

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import yaml
 
 from stepwell.config import Config, ImplicitConfig, InverseConfig, LocalEngineConfig
-from stepwell.configure import COMPUTING, check_overrides, dump, parse
+from stepwell.configure import COMPUTING, check_overrides, dump, parse, read_run
 from stepwell.domains import build_domain
 from stepwell.engine.export import load_weights, write_pretrained
 from stepwell.engine.local import LocalEngine, Text
@@ -21,7 +21,7 @@ from stepwell.files import disk_errors, sync_path, sync_tree, write_atomic
 from stepwell.judging import judge_spec
 from stepwell.protocols import Domain, ModelSpec, Policy
 from stepwell.rollout import Player
-from stepwell.runfolder import Which, find_checkpoint, read_config
+from stepwell.runfolder import Which, find_checkpoint
 from stepwell.speaking import build_speaker, load_base, make_chat, policy_spec
 from stepwell.step_judges import speaking_spec
 
@@ -64,7 +64,7 @@ def open_run(run: Path | str, overrides: Sequence[str] = (), *, checkpoint: Whic
         ConfigError: A setting that cannot be changed here, or does not fit the domain.
     """
     run = Path(run)
-    trained = parse(read_config(run))
+    trained = read_run(run)
     found = find_checkpoint(run, checkpoint)
     check_overrides(overrides, (*_SPEAKING, *COMPUTING))
     config = parse(dump(trained) | {"interrupted_credit": {}}, overrides)  # no credit is given, and interruptions may be taken away
@@ -105,7 +105,7 @@ def export(run: Path | str, target: Path | str, *, model: Literal["policy", "jud
         RunError: No such run, checkpoint or model; the target is not empty; the disk refuses.
     """
     run, target = Path(run), Path(target)
-    config = trained = parse(read_config(run))
+    config = trained = read_run(run)
     _check_target(target)
     found = find_checkpoint(run, checkpoint)
     weights = found.folder_of(model)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -68,7 +70,15 @@ def _options(
     """Options of the command itself."""
 
 
+def _in_a_line(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
+    """A warning of ours is a sentence; one of another's keeps its place."""
+    if Path(filename).is_relative_to(Path(__file__).parents[1]):
+        return f"note: {message}\n"
+    return f"{filename}:{lineno}: {category.__name__}: {message}\n"
+
+
 def main() -> None:
     """Entry point of the command `stepwell`."""
+    warnings.formatwarning = _in_a_line
     sys.path.append("")  # a `package.module:Name` may lie in the present folder; behind all else, so that it hides nothing
     app(prog_name="stepwell")

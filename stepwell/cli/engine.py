@@ -69,13 +69,12 @@ def check(
 
 def _service(engine: str, server: str, model: str, key_name: str, plain_http: str) -> Service:
     from stepwell.config import RemoteEngineConfig
-    from stepwell.configure import load, parse
+    from stepwell.configure import load, read_run
     from stepwell.connect import checked_service
-    from stepwell.runfolder import read_config
 
     if engine.startswith(("http://", "https://")):
         return checked_service(engine, server, model, key_name, plain_http)
-    config = parse(read_config(Path(engine))) if Path(engine).is_dir() else load("smoke" if engine == "tiny" else engine)
+    config = read_run(Path(engine)) if Path(engine).is_dir() else load("smoke" if engine == "tiny" else engine)
     if isinstance(config.engine, RemoteEngineConfig):
         of = config.engine
         return checked_service(of.url, server if server != "auto" else of.server, model or of.model, of.key_name, of.plain_http)

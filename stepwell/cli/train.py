@@ -46,7 +46,7 @@ def train(
         for _ in runs.train(config, folder, resume=resume):
             pass
         return
-    note(_opening(config, folder))
+    note(_opening(config, folder, resume=resume))
     again = ["stepwell", "train", source, *(settings or ()), "--run", str(folder), "--resume"]
     with resumable(again, lambda: kept_in(folder)):
         try:
@@ -57,13 +57,13 @@ def train(
     _tell(folder, json=json)
 
 
-def _opening(config: Config, folder: Path) -> str:
+def _opening(config: Config, folder: Path, *, resume: bool) -> str:
     """What is about to happen, and where."""
     from stepwell.checkpoint import saved_steps
 
     warm = f"{config.cloning.steps} steps of imitating demonstrations (cloning), then " if config.cloning.steps else ""
     done = max(saved_steps(folder / "checkpoints"), default=0)
-    begun = f"; going on from step {done}" if done else ""
+    begun = f"; going on from step {done}" if done and resume else ""
     return f"{config.name}, seed {config.seed}, in {folder}: {warm}{config.steps} of learning from rewards{begun}."
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import sys
+import warnings
 from itertools import count
 from pathlib import Path
 
@@ -16,7 +17,9 @@ import yaml
 from commands import SMALL, small, stepwell
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from stepwell import runfolder
 from stepwell.checkpoint import saved_steps
+from stepwell.cli.app import _in_a_line
 from stepwell.engine.tiny import word_tokenizer
 from stepwell.files import Lock
 
@@ -58,6 +61,7 @@ CONFIGS = {
     "smoke engine.rank=4": "engine.rank is 4, and nothing reads it while engine.policy is 'full'; leave it at 16, or set engine.",
     "smoke engine.alpha=64": "engine.alpha is 64.0, and nothing reads it while engine.policy is 'full'; leave it at 32.0, or set engine.",
     "smoke chat.window=3": "chat.window is 3, and nothing reads it while chat.context is 'chat'; leave it at 2, or set chat.context (",
+    "smoke rollout.stop=x": "rollout.stop is 'x'; it should be a list in square brackets, its parts separated by commas.",
     "smoke loss.epochs=2": "loss.old_logprobs is 'detached' with 2 updates on a batch; set it to 'trainer' (or 'sampler').",
     "smoke domain.expert_haste=0.5": "domain.expert_haste is 0.5; it should say what for, such as domain.expert_haste.NAME=0.5.",
     "smoke domain.expert_haste.colour=0.5": "expert_haste names the option 'colour'; did you mean 'color'?",
@@ -301,6 +305,20 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(run: Path, here: Path) -> 
         path.write_bytes(path.read_bytes()[:-1])
     with pytest.warns(UserWarning, match="is damaged"):
         assert "None of the" in refused("eval", "run")
+
+
+def test_a_config_that_was_cut_is_named(run: Path, here: Path) -> None:
+    (here / "cut").mkdir()
+    whole = (run / "config.yaml").read_text()
+    (here / "cut" / "config.yaml").write_text(whole[: whole.index("products: ") + len("products: 1")])
+    assert refused("eval", "cut").startswith("error: cut/config.yaml: domain.products is 1; it should be greater than or equal to 50")
+
+
+def test_a_warning_of_ours_is_a_sentence_and_one_of_others_keeps_its_place() -> None:
+    said = warnings.WarningMessage("It is damaged.", UserWarning, runfolder.__file__, 3)
+    other = warnings.WarningMessage("Old.", FutureWarning, "/lib/other.py", 3)
+    told = [_in_a_line(str(one.message), one.category, one.filename, one.lineno) for one in (said, other)]
+    assert told == ["note: It is damaged.\n", "/lib/other.py:3: FutureWarning: Old.\n"]
 
 
 # -- eval, play, show, export -------------------------------------------------------------------------------------------------
