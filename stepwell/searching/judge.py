@@ -88,9 +88,7 @@ class Judge:
         how = wanted or FITTING[self.says]
         if how in ("product", "log_odds") and not self.probability:
             others = ", ".join(dict.fromkeys((FITTING[self.says], "sum", "mean", "min", "last")))
-            raise ConfigError(
-                f"The aggregate {how} needs probabilities, and {self.origin} says rewards without bounds; use one of {others}."
-            )
+            raise ConfigError(f"The aggregate {how} needs probabilities, and {self.origin} says rewards without bounds; use {others}.")
         return how
 
     @property

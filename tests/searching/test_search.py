@@ -125,7 +125,7 @@ def test_judges_that_do_not_fit_are_refused_before_anything_is_sampled() -> None
     model = scribe()
     with pytest.raises(ConfigError, match="best_of_n needs a judge"):
         stepwell.search(model)
-    with pytest.raises(ConfigError, match="product needs probabilities, .* use mean, sum, min, last"):
+    with pytest.raises(ConfigError, match=r"product needs probabilities, .* use mean, sum, min, last"):
         stepwell.search(model, told(lambda episode: 1.0), SearchSettings(aggregate="product"))
     with pytest.raises(ConfigError, match="has no tasks to search"):
         stepwell.search(model, PERFECT, SearchSettings(split="train"))
