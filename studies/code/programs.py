@@ -39,7 +39,8 @@ _ENDS = {
     "return the first": "return xs[0]",
 }
 _BUILTINS = {"__builtins__": {"sum": sum, "max": max, "min": min, "len": len, "sorted": sorted}}
-_NUMBERS, _RESIDUES = (2, 12), 41
+_NUMBERS = (2, 12)
+_STARTS, _ADDED = (10, 30), (2, 6)
 
 
 class Programs:
@@ -132,7 +133,7 @@ class Program(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """A start and changes of it, modulo a number."""
+    """A start and changes of it."""
 
     start: int
     changes: list[tuple[str, int]]
@@ -177,8 +178,8 @@ def _made(key: str) -> Program | Sum:
     many = int(rng.integers(low, high + 1))
     if key.startswith("code"):
         return _program(rng, many)
-    start = int(rng.integers(20, 60))
-    return Sum(start, [("+-"[int(rng.integers(2))], int(rng.integers(*_NUMBERS))) for _ in range(many)])
+    changes = [("+-"[int(rng.integers(2))], int(rng.integers(*_ADDED))) for _ in range(many)]
+    return Sum(int(rng.integers(*_STARTS)), changes)
 
 
 def _program(rng: np.random.Generator, many: int) -> Program:

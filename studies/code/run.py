@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 SEEDS, TUNED_ON = (50, 51, 52), 90
 ATTEMPTS = 4
 _OUTCOME = ("reward.kind=outcome", "credit.kind=rloo")
-_REPIRL = ("reward.kind=inverse", "reward.model=full", "reward.batch=16", "reward.lr=0.001", "credit.kind=repirl", "credit.alpha=0.3")
+_REPIRL = ("reward.kind=inverse", "reward.model=full", "reward.batch=16", "reward.lr=0.003", "credit.kind=repirl", "credit.alpha=0.3")
 _BEHIND = "@sums"
 """Arms that begin where the arm `sums` of their seed ended."""
 ARMS: Mapping[str, Sequence[str]] = {
@@ -58,7 +58,7 @@ class Scale(NamedTuple):
     """How much: steps of the warm start and of learning, test problems, what the tiny model is, training problems, and groups a step."""
 
     cloned: int = 3000
-    steps: int = 15
+    steps: int = 25
     problems: int = 60
     tiny: tuple[str, ...] = ("engine.width=64", "engine.feedforward=128", "engine.max_length=512")
     train: int = 4000
