@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwell.ablation.claims import answer
+from stepwell.ablation.comparing import Ratio
 from stepwell.ablation.plan import Plan, make_plan, seeds_of
 from stepwell.ablation.report import write_report
 from stepwell.ablation.results import Study, read_study
@@ -165,10 +166,7 @@ def _against_strongest(study: Study, plan: Plan) -> list[str]:
     best = max(there, key=lambda name: float(study.arms[name].success("clean", study.seeds(name)).mean()))
     points, ratio = study.difference("full", best), study.ratio("full", best)
     lines = [f"- **aim, completion**: {answer(points, 0.2)}: 20 points above `{best}`, the strongest; measured {_points(points)}."]
-    times = (
-        "no ratio" if math.isnan(ratio.value.mean) else f"{ratio.bound} {ratio.value.mean:.2f} times fewer ({_span(ratio.value)})".strip()
-    )
-    lines += [f"- **aim, efficiency**: {answer(ratio.value, 3.0, 1.0)}: a third of the episodes of `{best}`; measured {times}."]
+    lines += [f"- **aim, efficiency**: {_fewer(ratio, best)}"]
     starts = f"{100 * _start(study, 'full'):.1f} % and {100 * _start(study, best):.1f} %"
     configs = {variant.name: variant.config for variant in plan.variants}
     shown = " and ".join(f"{100 * demonstrated(configs[name]):.0f} %" for name in ("full", best))
@@ -187,7 +185,7 @@ def demonstrated(config: Config, number: int = 200) -> float:
     earned = []
     for n in range(number):
         task = training_task(config, domain, n, "demonstration")
-        visit = domain.environment(task)
+        visit = domain.environment(task, 0)
         visit.start()
         earned.append(sum(visit.step(action).reward for action in domain.expert(task) or ()) > 0.999)
     return float(np.mean(earned))
@@ -196,6 +194,17 @@ def demonstrated(config: Config, number: int = 200) -> float:
 def _start(study: Study, name: str) -> float:
     """Mean success on validation tasks after the warm start."""
     return float(np.mean([study.arms[name].curve(seed)[1][0] for seed in study.seeds(name)]))
+
+
+def _fewer(ratio: Ratio, best: str) -> str:
+    """Whether a third of the episodes is enough. A bound decides only in its own direction."""
+    said = answer(ratio.value, 3.0, 1.0)
+    if ratio.bound == "unknown" or said == {"at least": "not held", "at most": "held"}.get(ratio.bound):
+        said = "undecided"
+    measured = f"{ratio.bound} {ratio.value.mean:.2f} times fewer ({_span(ratio.value)})".strip()
+    if ratio.bound == "unknown" or math.isnan(ratio.value.mean):
+        measured = "no ratio, since runs of both never got there" if ratio.bound == "unknown" else "no ratio"
+    return f"{said}: a third of the episodes of `{best}`; measured {measured}."
 
 
 def _points(found: Interval) -> str:

@@ -230,10 +230,13 @@ def table(start: Start = WEAK) -> str:
         "at most, by noise",
         "of single steps",
     ]
-    columns += ["easiest fifth, last third", "difficulty: first third", "middle", "last", "validation, before", "after", "held?"]
+    columns += ["easiest fifth, last third", "difficulty: first third", "middle", "last", "last less first"]
+    columns += ["validation, before", "after", "after, against uniform", "held?"]
     rows = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    plain = read("uniform", start)
     for name in CURRICULA:
-        runs = list(read(name, start).values())
+        seeds = read(name, start)
+        runs = list(seeds.values())
         if not runs:
             continue
         success = [over_seeds(part) for part in zip(*(thirds(by_step(run.success)) for run in runs), strict=True)]
@@ -241,19 +244,22 @@ def table(start: Start = WEAK) -> str:
         shares = [in_zone(run) for run in runs]
         single = over_seeds([float(np.mean([ZONE[0] <= p <= ZONE[1] for p in by_step(run.success)])) for run in runs])
         before, after = (over_seeds([run.validation[1][at] for run in runs]) for at in (0, -1))
+        climbs = over_seeds([last - first for first, _, last in (thirds(by_step(run.difficulty)) for run in runs)])
+        both = [] if name == "uniform" else sorted(seeds.keys() & plain.keys())
+        gains = [seeds[seed].validation[1][-1] - plain[seed].validation[1][-1] for seed in both]
         cells = [f"`{name}`", str(len(runs)), *(_told(found) for found in success), _told(over_seeds([share for share, _ in shares]))]
         cells += [
             f"{np.mean([most for _, most in shares]):.2f}",
             _told(single),
             _told(over_seeds([easiest(run, start.difficulty) for run in runs])),
         ]
-        cells += [_told(found) for found in difficulty]
-        rows += ["| " + " | ".join([*cells, _told(before), _told(after), verdict(success)]) + " |"]
+        cells += [*(_told(found) for found in difficulty), _told(climbs, "+"), _told(before), _told(after)]
+        rows += ["| " + " | ".join([*cells, _told(over_seeds(gains), "+") if gains else "", verdict(success)]) + " |"]
     return "\n".join(rows) + "\n"
 
 
-def _told(found: Interval) -> str:
-    return f"{found.mean:.2f}" + ("" if math.isnan(found.low) else f" ({found.low:.2f} to {found.high:.2f})")
+def _told(found: Interval, sign: str = "") -> str:
+    return f"{found.mean:{sign}.2f}" + ("" if math.isnan(found.low) else f" ({found.low:{sign}.2f} to {found.high:{sign}.2f})")
 
 
 def draw() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from stepwell.ablation.comparing import Ratio
 from stepwell.ablation.plan import make_plan
 from stepwell.ablation.warm import warm_config
 from stepwell.config import BasketConfig, EnvironmentRewardConfig, ImplicitConfig, OutcomeRewardConfig, ShopConfig
 from stepwell.configure import load
+from stepwell.evaluation.intervals import Interval
 
 FOLDER = Path(__file__).parents[2] / "studies" / "shop_ablation"
 
@@ -53,6 +56,25 @@ def test_the_variants_have_the_ideas_that_they_are_named_after(study: ModuleType
 def test_the_preset_shop_is_what_the_study_of_single_products_runs(study: ModuleType, tmp_path: Path) -> None:
     """So that `stepwell ablate shop --seeds 50,51,52,53,54` repeats its six variants."""
     assert load("shop", ["name=singles"]) == study.plan_of("singles", [0], tmp_path).base
+
+
+@pytest.mark.parametrize(
+    ("times", "bound", "said"),
+    [
+        ((4.0, 3.2, 5.0), "", "held: a third of the episodes of `gigpo`; measured 4.00 times fewer (3.20 to 5.00)."),
+        ((4.0, 3.2, 5.0), "at most", "undecided: a third of the episodes of `gigpo`; measured at most 4.00 times fewer (3.20 to 5.00)."),
+        ((0.8, 0.7, 0.9), "at most", "not held: a third of the episodes of `gigpo`; measured at most 0.80 times fewer (0.70 to 0.90)."),
+        ((0.8, 0.7, 0.9), "at least", "undecided: a third of the episodes of `gigpo`; measured at least 0.80 times fewer (0.70 to 0.90)."),
+        (
+            (0.8, 0.7, 0.9),
+            "unknown",
+            "undecided: a third of the episodes of `gigpo`; measured no ratio, since runs of both never got there.",
+        ),
+        ((math.nan, math.nan, math.nan), "", "undecided: a third of the episodes of `gigpo`; measured no ratio."),
+    ],
+)
+def test_a_bound_decides_in_its_own_direction_alone(study: ModuleType, times: tuple[float, ...], bound: str, said: str) -> None:
+    assert study._fewer(Ratio(Interval(*times), bound), "gigpo") == said
 
 
 def test_demonstrations_of_interrupted_tasks_are_without_the_habit(study: ModuleType, tmp_path: Path) -> None:

@@ -83,11 +83,15 @@ def test_the_table_is_of_the_runs_that_are_kept(target: ModuleType, tmp_path: Pa
         told = {"curriculum": "zone", "seed": seed, "success": [[share, share]] * 6, "difficulty": [[0.2, 0.4]] * 3 + [[0.4, 0.6]] * 3}
         told["validation"] = {"episodes": [0, 10], "success": [0.25, 0.75]}
         (tmp_path / f"zone-{seed}.json").write_text(json.dumps(told))
-    header, _, row = target.table().strip().splitlines()
+        told |= {"curriculum": "uniform", "validation": {"episodes": [0, 10], "success": [0.25, 0.4 + 0.1 * seed]}}
+        (tmp_path / f"uniform-{seed}.json").write_text(json.dumps(told))
+    header, _, plain, row = target.table().strip().splitlines()
+    assert dict(zip(header.split(" | "), plain.split(" | "), strict=True))["after, against uniform"] == ""
     cells = dict(zip(header.split(" | "), row.split(" | "), strict=True))
     assert cells["seeds"] == "2" and cells["in [0.4, 0.6]"] == "1.00 (1.00 to 1.00)"
     assert cells["success drawn: first third"] == "0.50 (0.45 to 0.55)" and cells["held? |"] == "held |"
     assert cells["easiest fifth, last third"] == "nan"
+    assert cells["last less first"] == "+0.20 (+0.20 to +0.20)" and cells["after, against uniform"] == "+0.20 (+0.15 to +0.25)"
     assert cells["difficulty: first third"].startswith("0.30") and cells["after"] == "0.75 (0.75 to 0.75)"
     target.draw()
     assert (tmp_path / "picture.png").stat().st_size > 1000
