@@ -160,7 +160,9 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    return f"`{json.dumps(value)}`" if not isinstance(value, str) else f"`{value}`" if value else "empty"
+    if isinstance(value, str) and value.isprintable():
+        return f"`{value}`" if value else "empty"
+    return f"`{json.dumps(value)}`"
 
 
 def _meaning(key: str, field: FieldInfo) -> str:

@@ -65,5 +65,6 @@ def test_every_field_of_every_settings_class_is_on_it() -> None:
 def test_every_setting_is_explained() -> None:
     rows = re.findall(r"^\| `[\w.]+` \|.*", (DOCS / "config.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(rows) > 100
+    assert [row for row in rows if not row.endswith(" |")] == [], "a row is a line"
     empty = [row for row in rows if re.search(r"\|\s*\|$", row)]
     assert not empty, f"no meaning: {empty}"
