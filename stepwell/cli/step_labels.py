@@ -18,7 +18,7 @@ __all__ = ["step_labels"]
 
 @told
 def step_labels(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="arithmetic, equations, countdown, words, strings or machine.")],
+    task: Annotated[str, typer.Argument(metavar="TASK", help="arithmetic, equations, countdown, words, strings, machine or recurrence.")],
     settings: Settings = None,
     file: Annotated[Path, typer.Option("--out", metavar="FILE.jsonl", help="Where to write.")] = Path("step-labels.jsonl"),
     solutions: Annotated[int, typer.Option(min=1, help="How many, each of another task.")] = 1000,
@@ -33,7 +33,7 @@ def step_labels(
     stepwell step-labels words difficulty=[0,1] --solutions 2000 --out train.jsonl
     stepwell step-labels words difficulty=[0,1] test_tasks=300 --split test --solutions 300 --out test.jsonl
     stepwell train-judge judge reward.data=train.jsonl --run runs/judge
-    stepwell eval-judge runs/judge --on test.jsonl
+    stepwell eval-judge runs/judge --on steps --data test.jsonl
     """
     import json as to_json
 
@@ -41,12 +41,13 @@ def step_labels(
     from stepwell.configure import load_domain
     from stepwell.domains import reasoning_domain
     from stepwell.envs.reasoning import labelled_solutions
-    from stepwell.files import write_atomic
+    from stepwell.files import disk_errors, write_atomic
 
     config = load_domain("reasoning", [f"task={task}", *(settings or ())])
     assert isinstance(config, ReasoningConfig)
     made = list(labelled_solutions(reasoning_domain(config), solutions, split=split, wrong=wrong, seed=seed))
-    write_atomic(file, "".join(f"{to_json.dumps(one, ensure_ascii=False)}\n" for one in made))
+    with disk_errors(f"The solutions could not be written to {file}"):
+        write_atomic(file, "".join(f"{to_json.dumps(one, ensure_ascii=False)}\n" for one in made))
     about: dict[str, JSON] = {"file": str(file), "solutions": len(made), "wrong": sum(one["first_wrong"] != -1 for one in made)}
     if json:
         print_json(about)

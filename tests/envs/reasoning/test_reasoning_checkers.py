@@ -167,6 +167,7 @@ def test_labels_are_written_for_judges(tmp_path_factory: pytest.TempPathFactory)
     assert json.loads(said) == {"file": str(file), "solutions": 30, "wrong": sum(0.0 in line["labels"] for line in lines)}
     assert "--task" not in said and len(lines) == 30
     assert "no axis of strings tasks" in run("step-labels", "strings", "axes={size: 3}", "--out", file, code=2)
+    assert "The solutions could not be written to" in run("step-labels", "strings", "--solutions", "2", "--out", file.parent, code=2)
 
 
 def test_a_dash_before_a_space_is_a_sign_where_that_makes_the_line_true_and_else_begins_an_item() -> None:
