@@ -247,7 +247,8 @@ def _sentence(details: ErrorDetails, prefix: tuple[str, ...]) -> str:
         hint = f"; give it as {path[-1]}=VALUE" if path[0] == "domain" and not path[-1].isdigit() else ""
         return f"{key} is missing{hint}."
     if kind == "value_error":
-        return (f"{key}: " if key else "") + f"{context.get('error', details['msg'])!s}."
+        said = f"{context.get('error', details['msg'])!s}."
+        return f"{key}: {said}" if key and not said.startswith(key) else said
     if kind == "literal_error":
         allowed = [choice.strip(" '") for choice in str(context.get("expected", "")).replace(" or ", ",").split(",")]
         return f"{key} is {got!r}; {nearest(str(got), allowed)}."
@@ -255,6 +256,9 @@ def _sentence(details: ErrorDetails, prefix: tuple[str, ...]) -> str:
         return f"{key} is {got!r}; it should be a list in square brackets, its parts separated by commas."
     if kind == "dict_type":
         return f"{key} is {got!r}; it should say what for, such as {key}.NAME={got}."
+    if kind == "string_pattern_mismatch" and path[-1] == "[key]":
+        section = ".".join(path[:-2])
+        return f"{section} names {got!r}; a name is small letters and underlines, such as {section}.mine."
     if kind == "string_pattern_mismatch" and path[-1] == "kind":
         return f"{key} is {got!r}; a class of your own is named as {CUSTOM}."
     message = details["msg"][0].lower() + details["msg"][1:]

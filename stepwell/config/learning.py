@@ -155,6 +155,11 @@ class ShapingConfig(Settings):
     cap: Positive | None = None
     """Bound of an episode's sum, in size. Below 1/2, with outcomes 0 and 1, no failed episode gets more than one that succeeds."""
 
+    @model_validator(mode="after")
+    def _reference_is_read(self) -> Self:
+        check_read(self, "shaping", (("reference", "horizon", ("reference",)),))
+        return self
+
     @property
     def is_on(self) -> bool:
         """Whether anything is shaped."""
