@@ -76,7 +76,7 @@ class Checkpoint:
     def folder_of(self, name: str) -> Path:
         """The folder that the model's `save` wrote."""
         if name not in self.models:
-            raise RunError(f"{self.path} holds no model {name!r}; {nearest(name, self.models)}")
+            raise RunError(f"{self.path} holds no model {name!r}; {nearest(name, self.models)}.")
         return self.path / "models" / name
 
 

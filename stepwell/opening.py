@@ -176,7 +176,8 @@ def _restored(reward: ProcessReward, found: Checkpoint, run: Path) -> ProcessRew
     if missing:
         raise RunError(
             f"{run} has no judge yet: its checkpoint of step {found.step} holds {', '.join(found.models)}, and not {', '.join(missing)}. "
-            "A judge is made when the warm start is over; go on with the training (stepwell train ... --resume)."
+            "A judge is made when the warm start is over; take the last checkpoint, or go on with the training "
+            "(stepwell train ... --resume)."
         )
     for name, model in models.items():
         if isinstance(model, LocalModel):

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
+from stepwell.checkpoint import Checkpoint
 from stepwell.config import Config, ImplicitConfig, InverseConfig, LocalEngineConfig
 from stepwell.configure import COMPUTING, check_overrides, dump, parse, read_run
 from stepwell.domains import build_domain
@@ -71,7 +72,7 @@ def open_run(run: Path | str, overrides: Sequence[str] = (), *, checkpoint: Whic
     domain = build_domain(config.domain)
     speaker = build_speaker(config, domain, trained)
     model = speaker.engine.model("policy", policy_spec(config))
-    load_weights(model, found.folder_of("policy"))
+    load_weights(model, _weights(run, found, "policy"))
     return Trained(config, domain, speaker.player, model.snapshot(), f"{run}, step {found.step}", found.step, checkpoint, speaker.tokenizer)
 
 
@@ -108,7 +109,7 @@ def export(run: Path | str, target: Path | str, *, model: Literal["policy", "jud
     config = trained = read_run(run)
     _check_target(target)
     found = find_checkpoint(run, checkpoint)
-    weights = found.folder_of(model)
+    weights = _weights(run, found, model)
     spec = policy_spec(config) if model == "policy" else _speaking_judge(config, run)
     if isinstance(config.engine, LocalEngineConfig):
         config = parse(dump(config), ["engine.device=cpu", "engine.dtype=float32"])
@@ -131,6 +132,15 @@ def export(run: Path | str, target: Path | str, *, model: Literal["policy", "jud
         finally:
             shutil.rmtree(writing, ignore_errors=True)
     return target
+
+
+def _weights(run: Path, found: Checkpoint, model: str) -> Path:
+    if model == "policy" and model not in found.models:
+        raise RunError(
+            f"{run} has no policy: it is a judge that was taught by a file alone. It judges (stepwell score, eval-judge, search --judge) "
+            "and does not play."
+        )
+    return found.folder_of(model)
 
 
 def _speaking_judge(config: Config, run: Path) -> ModelSpec:

@@ -60,6 +60,9 @@ def test_a_judge_learns_from_labels_alone_and_can_be_asked(here: Path) -> None:
     assert north is not None and west is not None and again is not None
     assert north > 0.5 > west and again > west
     assert judge.origin == f"the judge of {run} (reward.kind=labelled), step 60"
+    for command in (["eval", run], ["export", run, here / "out"], ["search", run, "--method", "majority"]):
+        refused = stepwell(*command)
+        assert refused.code == 2 and f"{run} has no policy: it is a judge that was taught by a file alone" in refused.err
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(here: Path) -> None:
