@@ -102,7 +102,8 @@ def scored(here: Path, judge: Path, *entries: object) -> list[list[float | None]
 
 def own(run: Path, settings: Sequence[str], prompt: str, steps: Sequence[str], separator: str) -> Scored:
     """What the judge says, restored as a resumed training does, about an episode in which each step is a turn."""
-    labels = write(run.parent / "labels.jsonl", {"prompt": "go", "steps": ["go"], "labels": [True]})
+    lines = [{"prompt": prompt, "steps": ["go"], "labels": [True]} for prompt in ("go", "walk")]
+    labels = write(run.parent / "labels.jsonl", *lines)
     given = [one.replace("labels.jsonl", str(labels)) for one in settings]
     built = build(load("smoke", [*SMALL, *given, "credit.level=turn"]))
     found = checkpoint.latest(run / "checkpoints")
