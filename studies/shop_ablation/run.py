@@ -48,6 +48,7 @@ ALONE = (
     ("full", "no_curriculum", "the curriculum alone"),
     ("full", "no_interruptions", "interruptions alone, on undisturbed tasks"),
     ("oracle", "no_step_rewards", "a perfect judge"),
+    ("no_interruptions", "vanilla_grpo", "judge and curriculum, where nothing is interrupted"),
 )
 EVERYWHERE = [
     "steps=10",
