@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "studies" / "reasoning"))
 
 import chains.measure
 import chains.tuning
-from chains.plan import ARMS, CHOSEN, GRID, PROBLEMS, SIZES, TUNED_ON, Scale, arm_settings, chosen
+from chains.plan import AGGREGATE, ARMS, CHOSEN, GRID, PROBLEMS, SIZES, TUNED_ON, Scale, arm_settings, chosen
 from chains.report import write_report
 from chains.truth import TruthReward
 from chains.tuning import Tried, choice, finish_grid, read_grid
@@ -29,7 +29,7 @@ STUDY = Path(__file__).parents[2] / "studies" / "reasoning"
 
 
 def test_every_arm_is_tuned_by_as_many_settings_and_each_is_another_config() -> None:
-    assert set(GRID) >= {arm for arm in ARMS if not arm.endswith("_hard")} - {"start"}
+    assert set(GRID) >= {arm for arm in ARMS if not arm.endswith("_hard")} - {"start", "truth_slow"}
     assert {len(tried) for tried in GRID.values()} == {3}
     for arm, tried in GRID.items():
         begun = arm_settings(arm, 90, Scale(), model="model", labels="labels.jsonl")
@@ -49,6 +49,15 @@ def test_what_is_run_is_what_the_rule_chose() -> None:
         assert choice(some).number == CHOSEN[arm], arm
         assert chosen(arm) == GRID[arm][CHOSEN[arm]]
     assert chosen("truth_hard") == chosen("truth") and chosen("start") == ()
+
+
+def test_the_aggregate_is_the_one_that_was_best_for_repirl_on_validation_tasks() -> None:
+    runs = [run for tried in read_grid(STUDY / "results" / "tuning")["repirl"] for run in tried.runs.values()]
+    assert len(runs) == 6
+    for n in map(str, SIZES[1:]):
+        right = {how: np.mean([run["test"]["best_by"][how][n] for run in runs]) for how in ("sum", "min", "last")}
+        right["mean"] = np.mean([run["test"]["chosen"]["best_of_n"][n] for run in runs])
+        assert max(right, key=right.__getitem__) == AGGREGATE, right
 
 
 def run_of(arm: str, number: int, seed: int, wins: Sequence[int]) -> dict[str, Any]:
@@ -149,4 +158,6 @@ def test_the_table_shows_each_aggregate_and_what_was_tried(tmp_path: Path) -> No
         and "| repirl | best_of_n, last | 12.5 [" in table
         and "| repirl | best_of_n by lot | 37.5 [" in table
     )
+    claim = next(line for line in table.splitlines() if "min of its step rewards" in line)
+    assert "n=4: +0.0 points [-25.0, +25.0]" in claim, "of two tasks it gains a quarter in one and loses one in the other"
     assert "| prl | `optimizer.lr=0` | 25.0 | 25.0 |  |\n| prl | `optimizer.lr=1` | 50.0 | 50.0 | yes |" in table

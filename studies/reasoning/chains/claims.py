@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from chains.plan import SIZES
+from chains.plan import AGGREGATE, SIZES
 from chains.results import Arm, over, ratio
 from stepwell.evaluation.intervals import Interval
 from stepwell.types import Floats
@@ -18,6 +18,7 @@ Verdict = Literal["held", "not held", "undecided"]
 _FIVE_POINTS = {
     ("repirl", "rloo"): "rePIRL is at least 5 points above RLOO, by an interval without 0 (pass@1)",
     ("truth", "rloo"): "Step rewards of the checker itself are at least 5 points above RLOO, by an interval without 0 (pass@1)",
+    ("truth_slow", "rloo"): "The same at RLOO's rate",
     ("labelled", "rloo"): "A judge from labelled steps is at least 5 points above RLOO, by an interval without 0 (pass@1)",
 }
 _HIGHER = {
@@ -28,7 +29,9 @@ _HIGHER = {
 }
 _HARD = {
     ("repirl_hard", "rloo_hard"): "On hard tasks rePIRL ends above RLOO (pass@1)",
+    ("repirl_hard", "grpo_kl_hard"): "On hard tasks rePIRL ends above GRPO with a KL loss (pass@1)",
     ("truth_hard", "rloo_hard"): "On hard tasks step rewards of the checker end above RLOO (pass@1)",
+    ("truth_hard", "grpo_kl_hard"): "On hard tasks step rewards of the checker end above GRPO with a KL loss (pass@1)",
     ("labelled_hard", "rloo_hard"): "On hard tasks a judge from labelled steps ends above RLOO (pass@1)",
 }
 
@@ -61,9 +64,13 @@ def claims(arms: Mapping[str, Arm]) -> list[Claim]:
         (("prm_only", "rloo"), _prm_only),
         *([(("prm_only", "rloo"), _prm_only_gain), (("certainty",), _certainty)] if "start" in arms else []),
         (("repirl",), _best_of_n),
+        *([(("repirl",), _best_by_worst)] if "repirl" in arms and arms["repirl"].says_best_by else []),
         (("repirl",), _weighted),
-        *((("prl", "grpo_kl"), _above("prl", "grpo_kl", k, f"PRL has a higher pass@{k} than GRPO with a KL loss")) for k in (16, 4, 1)),
-        (("prl_hard", "grpo_kl_hard"), _above("prl_hard", "grpo_kl_hard", 16, "The same on hard tasks, pass@16")),
+        *((("prl", "grpo_kl"), _above("prl", "grpo_kl", k, f"PRL has a higher pass@{k} than GRPO with a KL loss")) for k in (4, 16, 1)),
+        (
+            ("prl_hard", "grpo_kl_hard"),
+            _above("prl_hard", "grpo_kl_hard", 16, "On hard tasks PRL has a higher pass@16 than GRPO with a KL loss"),
+        ),
         *((pair, _above(*pair, 1, said)) for pair, said in _HARD.items()),
         (("repirl_hard", "rloo_hard"), _hard_area),
         (("repirl", "rloo"), _time),
@@ -138,12 +145,24 @@ def _weighted(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
     return _search(arms["repirl"], seeds, "weighted", "Votes weighted by rePIRL's judge are above majority at every n of 4 and more")
 
 
+def _best_by_worst(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:
+    arm, said = (
+        arms["repirl"],
+        f"The same with the {AGGREGATE} of its step rewards in place of the mean, which was best on validation tasks",
+    )
+    return _searched({n: arm.best_by(AGGREGATE, n, seeds) - arm.chosen("majority", n, seeds) for n in SIZES if n >= 4}, len(seeds), said)
+
+
 def _search(arm: Arm, seeds: Sequence[int], rule: str, said: str) -> Claim:
-    gaps = {n: over(arm.chosen(rule, n, seeds) - arm.chosen("majority", n, seeds)) for n in SIZES if n >= 4}
+    return _searched({n: arm.chosen(rule, n, seeds) - arm.chosen("majority", n, seeds) for n in SIZES if n >= 4}, len(seeds), said)
+
+
+def _searched(differences: Mapping[int, Floats], seeds: int, said: str) -> Claim:
+    gaps = {n: over(difference) for n, difference in differences.items()}
     above, below = all(gap.low > 0 for gap in gaps.values()), any(gap.high < 0 for gap in gaps.values())
     found = "; ".join(f"n={n}: {_points(gap)}" for n, gap in gaps.items())
     verdict: Verdict = "held" if above else "not held" if below else "undecided"
-    return Claim(said, found, len(seeds), verdict)
+    return Claim(said, found, seeds, verdict)
 
 
 def _hard_area(arms: Mapping[str, Arm], seeds: Sequence[int]) -> Claim:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from stepwell.evaluation.aggregate import Aggregate
+
 __all__ = [
     "ARMS",
     "CHOSEN",
@@ -24,11 +26,13 @@ TUNED_ON = (90, 91)
 _OUTCOME = ("reward.kind=outcome",)
 _INVERSE = ("reward.kind=inverse", "reward.model=full", "reward.batch=16", "reward.lr=0.0001")
 _REPIRL = (*_INVERSE, "credit.kind=repirl", "credit.alpha=0.3", "credit.unit=largest_return")
+_TRUTH = ("reward.kind=chains.truth:TruthReward", "credit.kind=process_to_go", "credit.discount=0.0")
 _CLONED = ("cloning.steps=20", "cloning.batch=16", "cloning.optimizer.lr=0.001", "cloning.optimizer.warmup=2")
 _ARMS: Mapping[str, Sequence[str]] = {
     "start": (*_OUTCOME, "credit.kind=rloo", "steps=0"),
     "rloo": (*_OUTCOME, "credit.kind=rloo"),
-    "truth": ("reward.kind=chains.truth:TruthReward", "credit.kind=process_to_go", "credit.discount=0.0"),
+    "truth": _TRUTH,
+    "truth_slow": (*_TRUTH, "optimizer.lr=0.001"),
     "repirl": _REPIRL,
     "labelled": (
         *("reward.kind=labelled", "reward.data=LABELS", "reward.separator=<|end|>", "reward.judge=head", "reward.trunk=shared"),
@@ -48,7 +52,7 @@ _ARMS: Mapping[str, Sequence[str]] = {
 }
 _ON_HARD = ("start", "rloo", "repirl", "truth", "labelled", "prl", "grpo_kl")
 ARMS: Mapping[str, Sequence[str]] = {**_ARMS, **{f"{arm}_hard": _ARMS[arm] for arm in _ON_HARD}}
-"""Name -> settings on top of those of the preset `reasoning`; the first are the most important."""
+"""Name -> settings on top of those of the preset `reasoning`; the first are the most important. `truth_slow` is `truth` at RLOO's rate."""
 
 
 def _three(one: Sequence[str], other: Sequence[str], *, rate: float = 0.001) -> tuple[tuple[str, ...], ...]:
@@ -73,6 +77,10 @@ GRID: Mapping[str, Sequence[Sequence[str]]] = {
     "rloo_cloned": _three(["cloning.optimizer.lr=0.001"], ["cloning.optimizer.lr=0.002"]),
     "grpo": _RATES,
     "certainty": tuple((f"optimizer.lr={rate}",) for rate in ("0.0001", "0.0003", "0.001")),
+    "repirl_hard": (
+        *(("optimizer.lr=0.001", f"credit.alpha={alpha}", *_TO_COME) for alpha in ("0.1", "0.3")),
+        ("optimizer.lr=0.001", "credit.alpha=1.0", *_OWN),
+    ),
 }
 """Arm -> what is tried on tuning seeds on top of its settings, three for each: two values of what matters most to the arm, and twice the
 rate; three rates where it has no number of its own. What matters most to a judge is whether a step is paid its own reward or the sum of all
@@ -80,7 +88,7 @@ to come (with Monte Carlo, of the estimates themselves or of a head that is fitt
 besides."""
 CHOSEN: Mapping[str, int] = {
     **{"rloo": 1, "truth": 2, "labelled": 1, "repirl": 2, "grpo_kl": 1, "prl": 0, "montecarlo": 1, "prime": 1, "prm_only": 2},
-    **{"rloo_cloned": 1, "grpo": 1, "certainty": 0},
+    **{"rloo_cloned": 1, "grpo": 1, "certainty": 0, "repirl_hard": 2},
 }
 """Arm -> number of its setting in `GRID`, by the rule of `tuning.choice`; an arm on hard tasks that has no grid takes its namesake's."""
 
@@ -98,8 +106,11 @@ PROBLEMS = (*_TASK, "domain.difficulty=[0.3,0.5]", "domain.expert_slips=0", "rol
 """Five to seven moves; whom the judges learn from does not slip."""
 HARD = (*PROBLEMS, "domain.difficulty=[1.0,1.0]", "rollout.turns=13")
 """For arms whose name ends with `_hard`: twelve moves, where outcomes are rare."""
-SEARCHED = ("repirl", "labelled", "prime", "montecarlo", "prm_only")
-"""Arms whose judge chooses among candidates at the end."""
+SEARCHED = ("repirl", "labelled", "prime", "prm_only")
+"""Arms whose judge chooses among candidates at the end. Not Monte Carlo's, which reads verdicts of the candidates' own continuations."""
+AGGREGATE: Aggregate = "min"
+"""Of step rewards, when the best of n is chosen: the one of `measure.AGGREGATES` that was right most often with rePIRL's judges on the
+validation tasks of tuning seeds, at every n of 2 and more."""
 SIZES = (1, 2, 4, 8, 16)
 """Numbers of attempts."""
 

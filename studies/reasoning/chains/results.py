@@ -43,6 +43,11 @@ class Arm:
         """How often the rule is right with n candidates. [R, K]"""
         return np.array([self.runs[seed]["test"]["chosen"][method][str(n)] for seed in seeds])
 
+    @property
+    def says_best_by(self) -> bool:
+        """Whether all runs know what other aggregates than the mean would choose."""
+        return all("best_by" in run["test"] for run in self.runs.values())
+
     def best_by(self, how: str, n: int, seeds: Sequence[int]) -> Floats:
         """How often best of n is right with step rewards put together so. [R, K]"""
         if how == "mean":
@@ -85,5 +90,6 @@ def _redrawn(values_RK: Floats) -> Floats:
     runs, tasks = values_RK.shape
     rows = rng.integers(runs, size=(_RESAMPLES, runs))
     columns = rng.integers(tasks, size=(_RESAMPLES, tasks))
-    found: Floats = np.array([values_RK[np.ix_(r, c)].mean() for r, c in zip(rows, columns, strict=True)])
+    often_R, often_K = (np.array([np.bincount(one, minlength=size) for one in drawn]) for drawn, size in ((rows, runs), (columns, tasks)))
+    found: Floats = ((often_R @ values_RK) * often_K).sum(1) / values_RK.size
     return found

@@ -14,6 +14,7 @@ from stepwell.build import build
 from stepwell.domains import reasoning_domain
 from stepwell.envs.reasoning import ReasoningDomain
 from stepwell.files import write_atomic
+from stepwell.searching.pool import is_finished
 from stepwell.trained import export
 from stepwell.types import JSON, Task
 
@@ -21,7 +22,7 @@ __all__ = ["base", "labelled_task", "labels", "one"]
 
 _KEPT = (
     *("policy/entropy", "policy/kl_ref", "judge/fresh_pair_accuracy", "judge/ess", "rollout/drawn_groups"),
-    *("rollout/turns", "rollout/turn_limit", "credit/return"),
+    "credit/return",
 )
 
 
@@ -82,15 +83,17 @@ def one(arm: str, seed: int, scale: Scale, runs: Path, extra: Sequence[str] = ()
     model, file = base(runs, scale), labels(runs, scale)
     settings = [*arm_settings(arm, seed, scale, model=str(model), labels=str(file)), *extra]
     built = build(stepwell.load("reasoning", settings))
-    curve: dict[str, list[JSON]] = {name: [] for name in ("success", *_KEPT, "cpu_s")}
+    curve: dict[str, list[JSON]] = {name: [] for name in ("success", "turns", "unfinished", *_KEPT, "cpu_s")}
     cloned_s, began = 0.0, time.process_time()
     for result in built.trainer.run():
         ended = time.process_time()
         if not result.groups:
             cloned_s, began = cloned_s + ended - began, ended
             continue
-        wins = [bool(member.scored.episode.verdict.success) for group in result.groups for member in group.members]
-        curve["success"].append(round(sum(wins) / len(wins), 4))
+        episodes = [member.scored.episode for group in result.groups for member in group.members]
+        curve["success"].append(_share([bool(one.verdict.success) for one in episodes]))
+        curve["turns"].append(_share([len(one.turns) for one in episodes]))
+        curve["unfinished"].append(_share([not is_finished(one) for one in episodes]))
         for name in _KEPT:
             value = result.metrics.get(name)
             curve[name].append(None if value is None or value != value else round(value, 5))
@@ -105,3 +108,7 @@ def one(arm: str, seed: int, scale: Scale, runs: Path, extra: Sequence[str] = ()
         "cloned_cpu_s": round(cloned_s, 3),
         "test": measured(built, split, scale.tasks),
     }
+
+
+def _share(values: Sequence[float]) -> float:
+    return round(sum(values) / len(values), 4)
