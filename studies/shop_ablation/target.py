@@ -99,7 +99,7 @@ class Start(NamedTuple):
 STARTS = {
     "weak": Start(".", "50,51,52", (0.0, 0.5), 0.25, 450, 1e-3),
     "strong": Start("strong", "55,56,57", (0.0, 0.8), 0.15, 1200, 5e-4),
-    "short": Start("short", "58,59,60", (0.0, 1.0), 0.15, 1200, 5e-4, turns=6),
+    "short": Start("short", "58,59,60,61,62", (0.0, 1.0), 0.15, 1200, 5e-4, turns=6),
 }
 WEAK = STARTS["weak"]
 _COLOURS = {"uniform": "#9D755D", "entropy": "#4C78A8", "zone": "#F58518"}
