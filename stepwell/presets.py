@@ -173,7 +173,7 @@ def reasoning() -> Tree:
         "chat": {"tools": False},
         "cloning": {"steps": 1000, "optimizer": {"kind": "adamw", "lr": 4e-3}},
         "rollout": {"groups": 8, "group_size": 8, "turns": 8, "max_tokens": 12},
-        "reward": {"kind": "inverse", "model": "full", "batch": 16, "lr": 1e-3},
+        "reward": {"kind": "inverse", "model": "full", "batch": 16, "lr": 1e-4},
         "credit": {"kind": "repirl", "alpha": 0.3, "unit": "largest_return"},
         "loss": {"entropy_coef": 0.001},
         "optimizer": {"lr": 1e-3, "warmup": 5, "betas": (0.9, 0.95)},
