@@ -3,7 +3,7 @@
     python studies/code/run.py                        # every run that is not there yet, then the table
     python studies/code/run.py --table                # from what is there, runs nothing
     python studies/code/run.py --arms rloo repirl --seeds 50
-    python studies/code/run.py --tune repirl reward.lr=0.003    # a setting on seed 90, validation problems
+    python studies/code/run.py --tune repirl reward.lr=0.0003   # a setting on seed 90, validation problems
 
 All runs begin as one tiny policy that has imitated an expert of programs and of sums who gets one step in five wrong (`programs.py`, folder
 `base` of --runs): it can, and has a habit to lose. The judges' expert makes no mistakes. One JSON a run under results/.
@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 SEEDS, TUNED_ON = (50, 51, 52), 90
 ATTEMPTS = 4
 _OUTCOME = ("reward.kind=outcome", "credit.kind=rloo")
-_REPIRL = ("reward.kind=inverse", "reward.model=full", "reward.batch=16", "reward.lr=0.003", "credit.kind=repirl", "credit.alpha=0.3")
+_REPIRL = ("reward.kind=inverse", "reward.model=full", "reward.batch=16", "reward.lr=0.0001", "credit.kind=repirl", "credit.alpha=0.1")
 _BEHIND = "@sums"
 """Arms that begin where the arm `sums` of their seed ended."""
 ARMS: Mapping[str, Sequence[str]] = {
