@@ -234,7 +234,7 @@ def _name_best(folder: Path) -> None:
         return
     step, (value, _) = ranked[0]
     text = json.dumps({"step": step, "value": value})
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
+    if not path.exists() or path.read_bytes() != text.encode():
         write_atomic(path, text)
 
 

@@ -26,7 +26,7 @@ import stepwell
 from stepwell.build import first_tasks
 from stepwell.evaluation.evaluate import evaluate
 from stepwell.evaluation.intervals import Interval, bootstrap
-from stepwell.files import write_atomic
+from stepwell.files import read_json, write_atomic
 from stepwell.trained import export
 from stepwell.types import JSON
 
@@ -149,7 +149,7 @@ def tell(out: Path) -> str:
     """The table of what is there. Intervals are over problems, drawn with all of their attempts; seeds are named, not drawn."""
     runs: dict[str, dict[int, dict[str, list[float]]]] = {}
     for file in sorted((out / "results").glob("*.json")):
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = read_json(file)
         runs.setdefault(found["arm"], {})[found["seed"]] = found
     rows = [
         "| arm | seeds | pass@1, % | change against RLOO from the same start | training success, first and last five steps | pairs right |"
@@ -204,6 +204,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(json.dumps({**found, "wins": None, "pass@1": round(float(np.mean(_shares(found))), 4)}))  # type: ignore[arg-type]
         return
     (args.out / "results").mkdir(parents=True, exist_ok=True)
+    for file in (args.out / "results").glob("*.json"):
+        read_json(file)  # what the table could not be made of is said before anything is trained
     for seed in [] if args.table else args.seeds:
         for arm in args.arms:
             file = args.out / "results" / f"{arm}-{seed}.json"

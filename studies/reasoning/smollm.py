@@ -23,7 +23,7 @@ import stepwell
 from stepwell.build import first_tasks
 from stepwell.evaluation.evaluate import evaluate
 from stepwell.evaluation.intervals import bootstrap
-from stepwell.files import write_atomic
+from stepwell.files import read_json, write_atomic
 from stepwell.trained import export
 from stepwell.types import JSON
 
@@ -91,7 +91,7 @@ def tell(results: Path) -> str:
     rows = ["| arm | seed | pass@1, % | training success, first and last four steps | processor seconds |", "|---|---|---|---|---|"]
     for arm in ARMS:
         for file in sorted(results.glob(f"{arm}-*.json")):
-            run = json.loads(file.read_text(encoding="utf-8"))
+            run = read_json(file)
             found = bootstrap(np.array(run["wins"]) / ATTEMPTS)
             curve = run["success"]
             told = f"{100 * np.mean(curve[:4]):.0f}, {100 * np.mean(curve[-4:]):.0f}" if curve else ""

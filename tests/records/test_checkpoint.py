@@ -80,6 +80,13 @@ def test_nothing_saved_is_none(tmp_path: Path) -> None:
     assert saved_steps(tmp_path / "absent") == []
 
 
+def test_a_best_json_of_garbage_is_written_anew(tmp_path: Path, write: Make) -> None:
+    write(1, value=0.25, keep=2)
+    (tmp_path / "best.json").write_bytes(bytes(range(256)))
+    write(2, value=0.75, keep=2)
+    assert json.loads((tmp_path / "best.json").read_text()) == {"step": 2, "value": 0.75}
+
+
 def test_the_last_and_the_best_stay(tmp_path: Path, write: Make) -> None:
     for step, value in [(1, 0.25), (2, 0.75), (3, None), (4, 0.5), (5, 0.75), (10, 0.0)]:
         write(step, value=value, keep=2)

@@ -103,6 +103,15 @@ def test_in_miniature_it_runs_goes_on_and_tells(study: ModuleType, tmp_path: Pat
     assert [line.split("|")[1].strip() for line in table[2:]] == ["`rloo`", "`sums`", "`carried@sums`"]
 
 
+def test_a_result_of_garbage_is_named_before_anything_is_trained(study: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "rloo-50.json").write_text('{"arm": "rl')
+    for how in ([], ["--table"]):
+        with pytest.raises(stepwell.DataError, match=r"rloo-50\.json could not be read as JSON"):
+            study.main(["--mini", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path), "--seeds", "50", *how])
+    assert not (tmp_path / "runs").exists()
+
+
 def test_the_table_says_what_the_numbers_say(study: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     wins = {"rloo": [4, 0, 2, 2], "repirl": [4, 4, 3, 2]}
